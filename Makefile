@@ -1,0 +1,93 @@
+# The two commands are `make book` and `make test`; `make help` lists the rest.
+# Each makes or brings up to date .venv first. Only make, git and a Python are needed.
+
+# Which Python makes .venv: `make book PYTHON=/path/to/python3.12`. Without it, the first that fits.
+PYTHON ?=
+N := 20
+PORT := 8000
+
+SHELL := /bin/sh
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip install --disable-pip-version-check
+NBVAL := $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120
+
+# The pins were tried on Python 3.11 to 3.13. (A Debian python3 may lack what makes a .venv.)
+FITS := -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+
+.PHONY: help book test notebooks repeat bench serve clean FORCE
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+help: ## list what make can do
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+book: $(VENV)/book.stamp ## build the book into _build/html (installs no torch, runs no notebook)
+	@# After a warning nothing may stay, or the next build would skip that page and pass.
+	@$(VENV)/bin/jupyter-book build . -W -n --keep-going || { rm -rf _build; \
+	  echo "make book: the warnings or errors above stopped the build. Mend them and run it again." >&2; exit 1; }
+	@echo "The book is built. Open _build/html/index.html in a browser, or run: make serve"
+
+test: $(VENV)/test.stamp ## check everything: code, notebooks, book, unit tests with coverage
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) tools/notebooks.py check
+	@$(MAKE) --no-print-directory book
+	$(NBVAL) chapters
+	@echo "Passed: lint, types, the notebooks' form, the book's build, the notebooks' outputs."
+	@echo "Last, the tests of the package, the tools, the repository and the built book:"
+	OMP_NUM_THREADS=1 $(RUN) -m pytest --cov -n 2 tests
+
+notebooks: $(VENV)/test.stamp ## run the changed notebooks and store them canonically; all with ALL=1
+	$(RUN) tools/notebooks.py run $(if $(ALL),--all)
+
+repeat: $(VENV)/test.stamp ## hold the changed notebooks' outputs true N times (N=20); all with ALL=1
+	@base=$$(git merge-base HEAD main 2>/dev/null || echo HEAD); \
+	if [ -n "$(ALL)" ]; then changed=$$(ls chapters/*.ipynb); \
+	else changed=$$(git diff --name-only --diff-filter=d $$base -- 'chapters/*.ipynb'; \
+	  git ls-files --others --exclude-standard -- 'chapters/*.ipynb'); fi; \
+	[ -n "$$changed" ] || { echo "No notebook differs from main. For all of them: make repeat ALL=1"; exit 0; }; \
+	i=1; while [ $$i -le $(N) ]; do echo "Round $$i of $(N)"; \
+	  $(NBVAL) -q $$changed || { echo "make repeat: round $$i of $(N) failed." >&2; exit 1; }; \
+	  i=$$((i + 1)); done; echo "$(N) rounds passed:" $$changed
+
+bench: $(VENV)/test.stamp ## measure speed and memory side by side with PyTorch's own
+	@for file in benchmarks/*.py; do $(RUN) $$file || exit 1; done
+
+serve: book ## show the built book on http://127.0.0.1:8000 (another port: PORT=8001)
+	$(RUN) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+
+clean: ## remove what was built; .venv stays
+	rm -rf _build build *.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# A stamp is written only when all before it went well, so what was interrupted is done again.
+$(VENV)/test.stamp: requirements.txt pyproject.toml $(VENV)/book.stamp
+	@echo "Installing what running and testing need, PyTorch among it: minutes the first time."
+	$(PIP) -r requirements.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/book.stamp: requirements-book.txt $(VENV)/python.stamp
+	@echo "Installing what the book needs: a minute or two the first time."
+	$(PIP) -r requirements-book.txt
+	@touch $@
+
+# Looked at on every call, changed only when .venv is missing, half made, of another Python, or
+# was moved here with the folder (its scripts and the link to lib/qkv would name the old place).
+$(VENV)/python.stamp: FORCE
+	@command -v git >/dev/null || { \
+	  echo "git is missing. Install it (Debian, Ubuntu: apt install git; macOS: xcode-select --install)." >&2; exit 1; }
+	@if [ "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" ] && $(RUN) $(FITS) 2>/dev/null; then exit 0; fi; \
+	for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3); do \
+	  if $$python $(FITS) 2>/dev/null; then \
+	    echo "Making $(VENV) with $$($$python --version)"; \
+	    rm -rf $(VENV) && $$python -m venv $(VENV) && echo "$(CURDIR)" > $@; exit; \
+	  fi; \
+	done; \
+	echo "This course needs Python 3.11, 3.12 or 3.13 with the module venv. Tried:" >&2; \
+	for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3); do \
+	  echo "  $$python: $$($$python --version 2>/dev/null || echo 'not there, or does not run')" >&2; \
+	done; \
+	echo "Install one (Debian, Ubuntu: apt install python3 python3-venv), or name one:" >&2; \
+	echo "  make book PYTHON=/path/to/python3.12" >&2; exit 1
