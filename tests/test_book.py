@@ -103,6 +103,13 @@ def test_every_internal_link_and_anchor_resolves(name: str):
 
 
 @every_page
+def test_a_page_loads_nothing_from_another_host(name: str):
+    loaded = page(HTML / f"{name}.html").select("script[src], img[src], link[rel~=stylesheet]")
+    sources = [str(tag.get("src") or tag.get("href")) for tag in loaded]
+    assert not [source for source in sources if urlsplit(source).netloc]
+
+
+@every_page
 def test_every_image_says_in_words_what_it_shows(name: str):
     mute = []
     for image in page(HTML / f"{name}.html").find_all("img"):
@@ -117,7 +124,7 @@ def prose(name: str) -> list[str]:
     apart = ["pre", "code", "script", "style"]
     return [
         text
-        for text in article(name).find_all(string=True)
+        for text in article(name).strings
         if not text.find_parent(apart) and not text.find_parent(class_="math")
     ]
 

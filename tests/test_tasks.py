@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -292,11 +293,13 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         tasks.write_tsv(addition(n_train=1, n_test=1), tmp_path / "nowhere" / "sums.tsv")
 
 
-def test_main_writes_the_default_task_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_command_writes_the_default_task_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As `python -m qkv.tasks PATH` does, without the seconds of a new process."""
     path = tmp_path / "addition.tsv"
-    tasks.main([str(path)])
+    monkeypatch.setattr("sys.argv", ["tasks.py", str(path)])
+    runpy.run_path(str(tasks.__file__), run_name="__main__")
     assert capsys.readouterr().out == (
         f"{path}: Task('addition': 5000 rows to train, 500 to test, 6 ids to 3)\n"
     )

@@ -408,7 +408,7 @@ def test_history_refuses_other_files(tmp_path: Path, content: str, message: str)
 def test_fit_overfits_a_few_rows() -> None:
     task, model = few(), tiny()
     history = fit(
-        model, task, epochs=150, batch_size=10, learning_rate=1e-2, log_every=100, device="cpu"
+        model, task, epochs=100, batch_size=20, learning_rate=2e-2, log_every=100, device="cpu"
     )
     last = history[-1]
     assert last.loss < 0.01
@@ -426,9 +426,9 @@ def test_a_transformer_learns_to_copy_what_it_never_saw() -> None:
     task = copy(n_train=500, n_test=100, max_a=99, max_b=9)
     baseline = majority(task.train.target).ids.expand_as(task.test.target)
     history = fit(
-        tiny(), task, epochs=16, batch_size=25, learning_rate=1e-2, log_every=16, device="cpu"
+        tiny(), task, epochs=10, batch_size=25, learning_rate=1e-2, log_every=10, device="cpu"
     )
-    assert history[-1].test_free_token > 0.97 > accuracy(baseline, task.test.target).per_token
+    assert history[-1].test_free_token > 0.95 > accuracy(baseline, task.test.target).per_token
     assert history[-1].test_free_sequence > 0.9
 
 

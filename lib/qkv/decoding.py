@@ -166,9 +166,9 @@ def _times(x: Tensor, beams: int) -> Tensor:
 def _check(model: Transformer, source: Tensor, start: int, limit: int, end: int | None) -> int:
     _require.positive_int("limit", limit)
     embedding = model.target_embedding
-    for name, value in (("start", start), ("end", end)):
-        if value is not None:
-            _require.one_id(name, value, embedding.vocab)
+    _require.one_id("start", start, embedding.vocab)
+    if end is not None:
+        _require.one_id("end", end, embedding.vocab)
     if limit > embedding.max_len:
         raise ValueError(
             f"limit is {limit}, the model has positions for max_len = {embedding.max_len}; "

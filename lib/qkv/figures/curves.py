@@ -9,14 +9,17 @@ from numpy.typing import ArrayLike
 
 from qkv.figures.picture import INK, LINE, QUIET, TEXT, Box, Picture, chart, new, sheet, text
 
+Look = tuple[str, str | tuple[float, Sequence[float]]]  # a colour, and a line style of matplotlib's
+
 # Colours that stand for no matrix. The dashes tell the curves apart without them.
-LOOKS = (
+LOOKS: tuple[Look, ...] = (
     (INK, "solid"),
     ("#857A00", (0, (4, 1.5))),
     ("#4B3FA8", (0, (4, 1.2, 1.2, 1.2))),
-    (QUIET, (0, (1.6, 1))),
+    ("#7A4A21", (0, (1.8, 0.8))),
 )
 SAMPLE = 0.55  # inches: a piece of line before its name
+LINE_OF_NAMES = 0.4  # inches: how high one is
 
 
 class Panel(NamedTuple):
@@ -59,29 +62,39 @@ def learning(
     columns = min(len(panels), 2)
     left, gap, margin = 0.85, 0.7, 0.65
     width = (7 - left - margin - (columns - 1) * gap) / columns
-    high, above, below, foot = 2.35, 0.45, 0.95, 0.4
+    high, above, below = 2.35, 0.45, 0.95
     rows = -(-len(panels) // columns)
-    figure = new(7, rows * (above + high + below) + foot)
+    named = _entries(panels, baseline)
+    figure = new(7, rows * (above + high + below) + LINE_OF_NAMES * len(named))
     for number, panel in enumerate(panels):
         row, column = divmod(number, columns)
         x, y = left + column * (width + gap), above + row * (above + high + below)
         axes = chart(figure, Box(x, y, width, high), title=panel.title, across=across, up=panel.up)
-        draw(axes, panel, times)
+        draw(axes, panel, looks(panels), times)
         if column and panel.top is not None and panel.top == panels[number - 1].top:
             axes.tick_params(labelleft=False)  # its neighbour says it
     legend(figure, panels, baseline)
     return figure
 
 
-def draw(axes: Axes, panel: Panel, times: ArrayLike | None = None) -> None:
-    """One panel's curves, bands and baselines on axes that are there already."""
-    if len(panel.runs) > len(LOOKS):
+def looks(panels: Sequence[Panel]) -> dict[str, Look]:
+    """A colour and dashes for each name, so that it looks the same in every panel."""
+    names = list(dict.fromkeys(name for panel in panels for name in panel.runs))
+    if len(names) > len(LOOKS):
         raise ValueError(
-            f"panel {panel.title!r} has {len(panel.runs)} curves, but at most {len(LOOKS)} can be "
-            "told apart: draw more panels"
+            f"panels name {len(names)} curves ({', '.join(names)}), but at most {len(LOOKS)} can "
+            "be told apart: draw two pictures"
         )
+    return dict(zip(names, LOOKS, strict=False))
+
+
+def draw(
+    axes: Axes, panel: Panel, looks: Mapping[str, Look], times: ArrayLike | None = None
+) -> None:
+    """One panel's curves, bands and baselines on axes that are there already."""
     largest = 0.0
-    for (name, runs), (colour, dashes) in zip(panel.runs.items(), LOOKS, strict=False):
+    for name, runs in panel.runs.items():
+        colour, dashes = looks[name]
         table = np.asarray(runs, dtype=float)
         if table.ndim != 2:
             raise ValueError(f"runs {name!r} have shape {table.shape}, expected [seeds, times]")
@@ -90,9 +103,8 @@ def draw(axes: Axes, panel: Panel, times: ArrayLike | None = None) -> None:
         axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
         axes.plot(at, np.median(table, axis=0), color=colour, linestyle=dashes, linewidth=3)
         largest = max(largest, float(high.max()))
-    axes.set(
-        xlim=(at[0], at[-1]), ylim=(0, 1.03 * (panel.top or largest))
-    )  # not to cut a line at the top
+    axes.set_xlim(at[0], at[-1])
+    axes.set_ylim(0, 1.03 * (panel.top or largest))  # room for half a line's width at the top
     axes.locator_params(nbins=2)
     if panel.top is not None:
         axes.set_yticks([0, panel.top / 2, panel.top])
@@ -112,12 +124,19 @@ def draw(axes: Axes, panel: Panel, times: ArrayLike | None = None) -> None:
 
 def legend(figure: Picture, panels: Sequence[Panel], baseline: str) -> None:
     """Along the foot of the picture: a piece of each line, and its name."""
-    axes, x, y = sheet(figure), 0.3, float(figure.get_size_inches()[1]) - 0.25
-    names = dict.fromkeys(name for panel in panels for name in panel.runs)
-    looks = list(zip(names, LOOKS, strict=False))
+    axes, y = sheet(figure), float(figure.get_size_inches()[1]) - 0.25
+    for line in reversed(_entries(panels, baseline)):
+        x = 0.3
+        for name, (colour, dashes) in line:
+            axes.plot([x, x + SAMPLE], [y, y], color=colour, linestyle=dashes, linewidth=3)
+            written = text(axes, x + SAMPLE + 0.1, y, name, across="left")
+            x += SAMPLE + 0.1 + written.get_window_extent().width / figure.dpi + 0.35
+        y -= LINE_OF_NAMES
+
+
+def _entries(panels: Sequence[Panel], baseline: str) -> list[list[tuple[str, Look]]]:
+    # The names and how they look, three a line.
+    entries = list(looks(panels).items())
     if any(panel.baselines for panel in panels):
-        looks.append((baseline, (QUIET, "dotted")))
-    for name, (colour, dashes) in looks:
-        axes.plot([x, x + SAMPLE], [y, y], color=colour, linestyle=dashes, linewidth=3)
-        written = text(axes, x + SAMPLE + 0.1, y, name, across="left")
-        x += SAMPLE + 0.1 + written.get_window_extent().width / figure.dpi + 0.35
+        entries.append((baseline, (QUIET, "dotted")))
+    return [entries[start : start + 3] for start in range(0, len(entries), 3)]

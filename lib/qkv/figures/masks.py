@@ -56,7 +56,7 @@ def added_or_filled() -> Picture:
     may = np.tri(3, dtype=bool)
     shares = np.where(may, np.exp(raw), 0)
     shares = shares / shares.sum(axis=1, keepdims=True)
-    cell, gap = 0.42, 0.4
+    cell, gap, equals = 0.42, 0.46, 0.34
     figure = new(7, 4.3)
     axes = sheet(figure)
     added = np.where(may, "0", "−∞").tolist()
@@ -65,11 +65,11 @@ def added_or_filled() -> Picture:
         scores = grid.scores(axes, 0.08, y, raw, cell=cell, numbers=".0f")
         second = _entries(axes, scores.right + gap, y, mask, cell)
         result = grid.scores(
-            axes, second.right + gap, y, raw, cell=cell, numbers=".0f", mask=may, reach=3
+            axes, second.right + equals, y, raw, cell=cell, numbers=".0f", mask=may, reach=3
         )
         sizes(axes, second, top=name)
         text(axes, scores.right + gap / 2, y + scores.height / 2, operator)
-        text(axes, second.right + gap / 2, y + scores.height / 2, "=")
+        text(axes, second.right + equals / 2, y + scores.height / 2, "=")
         if name == "$M$":
             sizes(axes, scores, top="scores")
             sizes(axes, result, top="masked")
@@ -79,7 +79,7 @@ def added_or_filled() -> Picture:
             sizes(axes, weights, top="weights")
             arrow(axes, result.east, weights.west)
             text(axes, result.right + 0.51, result.centre[1] - 0.12, "softmax", down="bottom")
-    text(axes, result.centre[0], result.y - 0.37, "=", angle=90)
+    text(axes, result.centre[0], result.y - 0.45, "=", size=26, angle=90)
     return figure
 
 
@@ -184,7 +184,7 @@ def conventions() -> Picture:
         text(axes, x, 0.35, name, across="left", bold=True)
     for row, (name, true_attends) in enumerate(
         (
-            ("qkv", True),
+            ("qkv.attention", True),
             ("F.scaled_dot_product_\n    attention", True),
             ("nn.MultiheadAttention", False),
         )
@@ -194,10 +194,7 @@ def conventions() -> Picture:
         text(axes, 0.15, y + 0.65, name, across="left")
         for x, attends in zip(left, (true_attends, not true_attends), strict=True):
             box = Box(x, y + 0.15, cell, cell)
-            if attends:
-                lines(axes, box, 1, 1, frame=QUIET)
-            else:
-                masked(axes, box.x, box.y, cell=cell)
+            _may(axes, box, np.array([[attends]]))
             text(
                 axes,
                 x,

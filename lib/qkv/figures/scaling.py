@@ -115,7 +115,7 @@ def saturation(
     )
     for left, panel in zip((0.65, 4.25), panels, strict=True):
         axes = chart(figure, Box(left, 0.5, 2.35, 2.75), title=panel.title, across="$d_k$")
-        curves.draw(axes, panel, widths)
+        curves.draw(axes, panel, curves.looks(panels), widths)
         for line in axes.lines[: len(panel.runs)]:
             line.set(marker="o", markersize=8, clip_on=False)
         axes.set_xscale("log", base=2)
@@ -126,7 +126,7 @@ def saturation(
 
 
 def with_and_without(runs: Mapping[int, Mapping[str, ArrayLike]], guess: float) -> Picture:
-    """Learning with and without the division, one panel a d_k: median and range over seeds.
+    """The weight on the right key as training goes, with and without the division; a panel a d_k.
 
     Shapes: for each d_k, the names of the two kinds and their runs [seeds, steps].
 
@@ -142,7 +142,9 @@ def with_and_without(runs: Mapping[int, Mapping[str, ArrayLike]], guess: float) 
     """
     return curves.learning(
         [
-            curves.Panel(f"$d_k$ = {d_k}", kinds, [guess], up="" if row else "share right")
+            curves.Panel(
+                f"$d_k$ = {d_k}", kinds, [guess], up="" if row % 2 else "weight on right key"
+            )
             for row, (d_k, kinds) in enumerate(runs.items())
         ]
     )

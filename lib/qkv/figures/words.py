@@ -33,7 +33,7 @@ def embedding(
     >>> table = [[2, 7, 1], [8, 2, 8], [1, 8, 2], [8, 4, 5], [9, 0, 4]]
     >>> embedding(["The", "cat", "sat"], [3, 0, 2], table)
     """
-    rows = np.asarray(table)
+    rows = np.asarray(table, dtype=int)
     size, width = rows.shape
     n, cell, gap, left = len(words), 0.46, 0.2, 2.15
     line = 0.55 + size * cell + gap
