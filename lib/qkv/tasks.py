@@ -20,6 +20,8 @@ from qkv import _require
 from qkv._files import write_whole
 from qkv.vocabulary import Vocabulary
 
+__all__ = ["Rows", "Task", "Vocabulary", "addition", "copy", "write_tsv"]
+
 LARGEST_SUM = 999
 SYMBOLS = "0123456789+_>"
 PAD = SYMBOLS.index("_")  # 11

@@ -185,7 +185,7 @@ def fit(
                 if not math.isfinite(mean):
                     raise FloatingPointError(
                         f"the loss is {mean} in epoch {epoch} of {epochs}; try a smaller learning "
-                        f"rate, or one that warms up; then make the model again: its weights are lost"
+                        f"rate, or one that warms up; the model's weights are lost, so make it again"
                     )
                 done = epoch
                 if epoch % log_every == 0 or epoch == epochs:

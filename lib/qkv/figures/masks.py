@@ -157,7 +157,7 @@ def leak_test(
             if not same:
                 outline(axes, place, width=4)
     text(axes, left, 1.65, "outputs differ by", across="left")
-    largest = max(float(np.max(values)) for values in differences.values())
+    largest = max(float(np.asarray(values).max()) for values in differences.values())
     for row, (name, values) in enumerate(differences.items()):
         foot = 2.9 + 1.3 * row
         text(axes, 0.15, foot - 0.2, name, across="left")
