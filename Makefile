@@ -53,7 +53,7 @@ repeat: $(VENV)/test.stamp ## hold the changed notebooks' outputs true N times (
 	  i=$$((i + 1)); done; echo "$(N) rounds passed:" $$changed
 
 bench: $(VENV)/test.stamp ## measure speed and memory side by side with PyTorch's own
-	@for file in benchmarks/*.py; do $(RUN) $$file || exit 1; done
+	$(RUN) benchmarks/run.py
 
 serve: book ## show the built book on http://127.0.0.1:8000 (another port: PORT=8001)
 	$(RUN) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)

@@ -20,8 +20,9 @@ from torch.optim.lr_scheduler import OneCycleLR
 from qkv import teacher_forcing, training
 from qkv.history import History, Record
 from qkv.metrics import accuracy, accuracy_by_position, majority
+from qkv.modes import keeping_mode
 from qkv.tasks import Rows, Task, Vocabulary, addition, copy
-from qkv.teacher_forcing import free_running, keeping_mode, shift, teacher_forced
+from qkv.teacher_forcing import free_running, shift, teacher_forced
 from qkv.training import device, fit, loss, measure, train_epoch
 from qkv.transformer import Cache, Transformer
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from qkv import masks
 from qkv.attention import MultiHeadAttention
+from qkv.cache import Cache
 from qkv.layers import Norm, Residual
-from qkv.transformer import Cache, DecoderBlock, EncoderBlock, Transformer
+from qkv.transformer import DecoderBlock, EncoderBlock, Transformer
 from support import all_close, close, drawn, outputs_and_gradients, randomise, refused, says
 
 PAD = 0

@@ -113,30 +113,27 @@ def attention_inputs(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Te
             raise ValueError(
                 f"{name} must have shape [..., n, d] with no empty axis, got {list(x.shape)}"
             )
-        if x.dtype != Q.dtype or not x.is_floating_point():
+        if x.dtype != Q.dtype or not x.dtype.is_floating_point:
             raise TypeError(
                 f"Q, K and V must share one floating dtype, got Q {Q.dtype}, {name} {x.dtype}"
             )
         same_device(name, x, Q.device)
-    if Q.shape[-1] != K.shape[-1]:
-        raise ValueError(
-            f"Q and K must share their last axis d_k, got Q {list(Q.shape)} and K {list(K.shape)}"
-        )
-    if K.shape[-2] != V.shape[-2]:
-        raise ValueError(
-            f"K and V must have one row a token n_kv, got K {list(K.shape)} and V {list(V.shape)}"
-        )
-    leading = _leading(Q=Q, K=K, V=V)
-    return None if mask is None else _mask(mask, Q, (*leading, Q.shape[-2], K.shape[-2]))
+    q, k, v = Q.shape, K.shape, V.shape
+    if q[-1] != k[-1]:
+        raise ValueError(f"Q and K must share their last axis d_k, got Q {list(q)} and K {list(k)}")
+    if k[-2] != v[-2]:
+        raise ValueError(f"K and V must have one row a token n_kv, got K {list(k)} and V {list(v)}")
+    leading = q[:-2] if q[:-2] == k[:-2] == v[:-2] else _broadcast(Q=Q, K=K, V=V)
+    return None if mask is None else _mask(mask, Q, (*leading, q[-2], k[-2]))
 
 
 def heads_inputs(x_q: Tensor, x_kv: Tensor, n_heads: int, mask: Tensor | None) -> None:
     """Refuse tokens and a mask that will not meet, before anything is projected."""
-    leading = _leading(x_q=x_q, x_kv=x_kv)
-    if mask is None:
-        return
-    heads_mask(x_q, mask)
-    _mask(mask, x_q, (*leading, n_heads, x_q.shape[-2], x_kv.shape[-2]))
+    q, kv = x_q.shape, x_kv.shape
+    leading = q[:-2] if q[:-2] == kv[:-2] else _broadcast(x_q=x_q, x_kv=x_kv)
+    if mask is not None:
+        heads_mask(x_q, mask)
+        _mask(mask, x_q, (*leading, n_heads, q[-2], kv[-2]))
 
 
 def heads_mask(x_q: Tensor, mask: Tensor) -> None:
@@ -150,11 +147,9 @@ def heads_mask(x_q: Tensor, mask: Tensor) -> None:
         )
 
 
-def _leading(**named: Tensor) -> tuple[int, ...]:
+def _broadcast(**named: Tensor) -> tuple[int, ...]:
     """The axes before the last two, broadcast against each other."""
     shapes = [x.shape[:-2] for x in named.values()]
-    if all(shape == shapes[0] for shape in shapes):
-        return shapes[0]
     try:
         shape: tuple[int, ...] = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
         return shape

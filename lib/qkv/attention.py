@@ -135,8 +135,10 @@ class MultiHeadAttention(nn.Module):
                 )
             x_kv = x_q
         _require.heads_inputs(x_q, x_kv, self.n_heads, mask)
-        K, V = self.keys_values(x_kv)
-        return self.attend(x_q, K, V, mask, return_weights=return_weights)
+        Q = self._split(self.W_Q(x_q), self.d_k)  # [..., h, n_q, d_k]
+        K = self._split(self.W_K(x_kv), self.d_k)  # [..., h, n_kv, d_k]
+        V = self._split(self.W_V(x_kv), self.d_v)  # [..., h, n_kv, d_v]
+        return self._blend(Q, K, V, mask, return_weights)
 
     def keys_values(self, x_kv: Tensor) -> tuple[Tensor, Tensor]:
         """What x_kv has to offer: labels and content, split into heads.
@@ -166,7 +168,12 @@ class MultiHeadAttention(nn.Module):
         _require.tokens("x_q", x_q, self.d_model, self.W_Q.weight)
         if mask is not None:
             _require.heads_mask(x_q, mask)
-        Q = self._split(self.W_Q(x_q), self.d_k)  # [..., h, n_q, d_k]
+        return self._blend(self._split(self.W_Q(x_q), self.d_k), K, V, mask, return_weights)
+
+    def _blend(
+        self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None, return_weights: bool
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """All heads in one go, then W_O."""
         if not return_weights:
             return self._merge(attention(Q, K, V, mask))
         heads, weights = attention(Q, K, V, mask, return_weights=True)

@@ -5,14 +5,15 @@ model in the mode in which it came. With the cache (the default) each step compu
 the newest token only; without it, the whole row again. Both give the same ids.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from qkv import _require
-from qkv.transformer import Cache, Transformer
+from qkv.cache import Cache
+from qkv.modes import evaluating
+from qkv.transformer import Transformer
 
 
 def greedy(
@@ -90,7 +91,7 @@ def beam(
     """
     _require.positive_int("width", width)
     B = _check(model, source, start, limit, end)
-    with _quietly(model):
+    with evaluating(model):
         memory = model.encode(source)
         kept = _Kept(model, cache)
         written = source.new_full((B, 1), start)  # [B * beams, 1 + n], one beam a row at first
@@ -127,7 +128,7 @@ def _write(
 ) -> Tensor:
     """The loop that greedy and sample share: logits [B, vocab] to ids [B], again and again."""
     B = _check(model, source, start, limit, end)
-    with _quietly(model):
+    with evaluating(model):
         memory = model.encode(source)
         kept = _Kept(model, cache)
         written = source.new_full((B, 1), start)
@@ -176,16 +177,3 @@ def _check(model: Transformer, source: Tensor, start: int, limit: int, end: int 
         )
     model.source_embedding.check("source", source)
     return source.shape[0]
-
-
-@contextmanager
-def _quietly(model: Transformer) -> Iterator[None]:
-    """Eval mode and no gradients, then each module's mode as it was."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, was_training in modes:
-            module.training = was_training

@@ -67,6 +67,10 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, first: int = 0) -> Tensor:
         self.check("ids", ids, first)
+        return self.embed(ids, first)
+
+    def embed(self, ids: Tensor, first: int = 0) -> Tensor:
+        """What forward does, for ids that have been checked."""
         x = self.table(ids) * self.scale + self.positions[first : first + ids.shape[1]]
         embedded: Tensor = self.dropout(x)
         return embedded

@@ -6,13 +6,13 @@ it must when nobody knows the answer. The first is usually the higher score.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from qkv import _require
 from qkv.decoding import greedy
+from qkv.modes import evaluating
 from qkv.tasks import Rows
 from qkv.transformer import Transformer
 
@@ -79,25 +79,6 @@ def free_running(model: Transformer, rows: Rows, *, start: int) -> Tensor:
         for source, target in _parts(model, rows):
             answers.append(greedy(model, source, start=start, limit=target.shape[1]))
     return torch.cat(answers).to(rows.target.device)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode and no gradients; afterwards every submodule is in the mode that it had."""
-    with keeping_mode(model), torch.no_grad():
-        model.eval()
-        yield
-
-
-@contextmanager
-def keeping_mode(model: nn.Module) -> Iterator[None]:
-    """Train or eval, every submodule is afterwards in the mode that it had."""
-    modes = {module: module.training for module in model.modules()}
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _parts(model: nn.Module, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:

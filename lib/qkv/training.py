@@ -20,8 +20,9 @@ from qkv import _require, devices
 from qkv.devices import device
 from qkv.history import History, Record, measure
 from qkv.metrics import accuracy, accuracy_by_position, majority
+from qkv.modes import keeping_mode
 from qkv.tasks import Rows, Task
-from qkv.teacher_forcing import free_running, keeping_mode, shift, teacher_forced
+from qkv.teacher_forcing import free_running, shift, teacher_forced
 from qkv.transformer import Transformer
 
 __all__ = [
@@ -185,7 +186,7 @@ def fit(
                 if not math.isfinite(mean):
                     raise FloatingPointError(
                         f"the loss is {mean} in epoch {epoch} of {epochs}; try a smaller learning "
-                        f"rate, or one that warms up; the model's weights are lost, so make it again"
+                        f"rate, or one that warms up; the weights are lost, so make the model again"
                     )
                 done = epoch
                 if epoch % log_every == 0 or epoch == epochs:

@@ -1,12 +1,10 @@
 """The encoder–decoder Transformer, from blocks."""
 
-from __future__ import annotations
-
-import torch
 from torch import Tensor, nn
 
 from qkv import _require, masks
 from qkv.attention import MultiHeadAttention
+from qkv.cache import BlockCache, Cache
 from qkv.layers import Embedding, FeedForward, Norm, Residual
 
 
@@ -102,51 +100,6 @@ class DecoderBlock(nn.Module):
         return x
 
 
-class BlockCache:
-    """The keys and values that one decoder block need not make again."""
-
-    def __init__(self) -> None:
-        self._past: tuple[Tensor, Tensor] | None = None
-        self._memory: tuple[Tensor, Tensor] | None = None
-
-    def past(self, attention: MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
-        """K [B, h, n_past + n, d_k] and V of the tokens so far, x's now among them."""
-        K, V = attention.keys_values(x)
-        if self._past is not None:
-            K = torch.cat([self._past[0], K], dim=-2)
-            V = torch.cat([self._past[1], V], dim=-2)
-        self._past = K, V
-        return self._past
-
-    def memory(self, attention: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """K [B, h, n_source, d_k] and V of the memory, made at the first call only."""
-        if self._memory is None:
-            self._memory = attention.keys_values(memory)
-        return self._memory
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; a row may come twice."""
-        self._past = _rows(self._past, rows)
-        self._memory = _rows(self._memory, rows)
-
-
-class Cache:
-    """What decoding keeps between steps: how many tokens it has seen, and each block's share."""
-
-    def __init__(self, n_layers: int) -> None:
-        self.seen = 0
-        self.blocks = [BlockCache() for _ in range(n_layers)]
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, as beam search does when beams fork or fall."""
-        for block in self.blocks:
-            block.select(rows)
-
-
-def _rows(KV: tuple[Tensor, Tensor] | None, rows: Tensor) -> tuple[Tensor, Tensor] | None:
-    return None if KV is None else (KV[0][rows], KV[1][rows])
-
-
 class Transformer(nn.Module):
     """The whole encoder–decoder: source ids and target ids in, logits out.
 
@@ -206,12 +159,15 @@ class Transformer(nn.Module):
         self.source_embedding.check("source", source)
         self.target_embedding.check("target", target)
         _require.same_rows("target", target, "source", source)
-        return self.decode(target, self.encode(source), source)
+        return self._decode(target, self._encode(source), source, Cache(len(self.decoder)))
 
     def encode(self, source: Tensor) -> Tensor:
         """Source ids to memory: [B, n_source] -> [B, n_source, d_model]."""
         self.source_embedding.check("source", source)
-        x = self.source_embedding(source)
+        return self._encode(source)
+
+    def _encode(self, source: Tensor) -> Tensor:
+        x = self.source_embedding.embed(source)
         mask = self._padding(source)
         for block in self.encoder:
             x = block(x, mask)
@@ -235,12 +191,16 @@ class Transformer(nn.Module):
         self.target_embedding.check("target", target)
         _require.tensor("memory", memory)
         _require.same_rows("target", target, "memory", memory)
-        seen, n = cache.seen, target.shape[1]
-        if n <= seen:
+        if target.shape[1] <= cache.seen:
             raise ValueError(
-                f"target has {n} ids, the cache has seen {seen}; give all ids so far and a new one"
+                f"target has {target.shape[1]} ids, the cache has seen {cache.seen}; "
+                f"give all ids so far and a new one"
             )
-        x = self.target_embedding(target[:, seen:], first=seen)
+        return self._decode(target, memory, source, cache)
+
+    def _decode(self, target: Tensor, memory: Tensor, source: Tensor, cache: Cache) -> Tensor:
+        seen, n = cache.seen, target.shape[1]
+        x = self.target_embedding.embed(target[:, seen:], first=seen)
         mask = masks.causal(n, device=target.device)[seen:]  # [n - seen, n]
         padded = self._padding(target)
         if padded is not None:
