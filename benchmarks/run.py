@@ -20,7 +20,7 @@ from pairs import PAIRS, Run
 
 SECONDS = 6.0  # for a pair, if its rounds are short
 ROUND = 0.02  # a round repeats a call until it lasts about as long
-ROUNDS = (9, 200)  # at least, at most
+ROUNDS = (5, 200)  # at least, at most
 
 
 def timed(call: Run, times: int, clock: Callable[[], float]) -> float:
@@ -41,9 +41,8 @@ def race(name: str, threads: int) -> tuple[float, float, float, float, float]:
     clock = time.process_time if threads == 1 else time.perf_counter
     sides = [make() for make in PAIRS[name].sides]
     for call in sides:
-        timed(call, 2, clock)
-    lasts = [timed(call, 1, clock) for call in sides]
-    times = max(1, round(ROUND / max(lasts)))
+        timed(call, 1, clock)  # warm-up
+    times = max(1, round(ROUND / max(timed(call, 1, clock) for call in sides)))
     spent: list[list[float]] = [[], []]
     deadline = time.monotonic() + SECONDS
     for i in range(ROUNDS[1]):

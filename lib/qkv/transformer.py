@@ -201,10 +201,10 @@ class Transformer(nn.Module):
     def _decode(self, target: Tensor, memory: Tensor, source: Tensor, cache: Cache) -> Tensor:
         seen, n = cache.seen, target.shape[1]
         x = self.target_embedding.embed(target[:, seen:], first=seen)
-        mask = masks.causal(n, device=target.device)[seen:]  # [n - seen, n]
-        padded = self._padding(target)
-        if padded is not None:
-            mask = mask & padded  # [B, 1, n - seen, n]
+        mask = self._padding(target)  # [B, 1, 1, n]
+        if n - seen > 1:  # the newest token by itself may attend to all
+            causal = masks.causal(n, device=target.device)[seen:]  # [n - seen, n]
+            mask = causal if mask is None else causal & mask
         memory_mask = self._padding(source)
         for block, block_cache in zip(self.decoder, cache.blocks, strict=True):
             x = block(x, memory, mask, memory_mask, block_cache)

@@ -80,11 +80,11 @@ def embedding(
 
 
 def dot_products() -> Picture:
-    """The dot product is large along, 0 across and negative against; and length counts in it.
+    """The dot product is large along, 0 across and negative against.
 
     >>> dot_products()
     """
-    figure = new(7, 5.6)
+    figure = new(7, 3.04)
     axes = sheet(figure)
     query = (2, 1)
     pairs = ((0.9, (1, 2), "along"), (3.45, (-1, 2), "across"), (5.75, (-2, -1), "against"))
@@ -92,14 +92,23 @@ def dot_products() -> Picture:
         _pair(axes, (middle, 1.45), query, key)
         text(axes, middle, 2.4, f"{np.dot(query, key)}".replace("-", "−"), size=22, bold=True)
         text(axes, middle, 2.75, word)
-    axes.plot([0.3, 6.7], [3.1, 3.1], color=FAINT, linewidth=1)
+    return figure
+
+
+def length_counts() -> Picture:
+    """A long key askew against a short key along: the dot product says one, the cosine the other.
+
+    >>> length_counts()
+    """
+    figure = new(7, 2.3)
+    axes = sheet(figure)
     query = (1, 1)
     for left, key, aside in ((1.3, (1, 1), 0.05), (4.4, (3, 0), 0.0)):
-        _pair(axes, (left, 4.4), query, key, aside=aside)
+        _pair(axes, (left, 1.1), query, key, aside=aside)
         dot = np.dot(query, key)
         cosine = dot / np.linalg.norm(query) / np.linalg.norm(key)
-        text(axes, left + 0.4, 4.85, f"dot {dot}", bold=dot == 3)
-        text(axes, left + 0.4, 5.2, f"cosine {cosine:.2f}", bold=dot == 2)
+        text(axes, left + 0.4, 1.55, f"dot {dot}", bold=dot == 3)
+        text(axes, left + 0.4, 1.9, f"cosine {cosine:.2f}", bold=dot == 2)
     return figure
 
 
@@ -118,9 +127,9 @@ def _pair(
 def descent(
     loss: Callable[[float], float], small: Sequence[float], large: Sequence[float]
 ) -> Picture:
-    """A loss over one weight and the weights visited: in small steps, and in steps too large.
+    """A loss over one parameter, and the places visited: in small steps, and in steps too large.
 
-    Shapes: small and large are the weights visited, one after another.
+    Shapes: small and large are the values of the parameter, one after another.
 
     >>> small, large = [-2.0], [-2.0]
     >>> for _ in range(5):
@@ -132,7 +141,7 @@ def descent(
     reach = 1.15 * max(abs(w - small[-1]) for w in (*small, *large))
     curve = np.linspace(small[-1] - reach, small[-1] + reach, 200)
     for left, title, visited in ((0.5, "small steps", small), (3.85, "too large", large)):
-        axes = chart(figure, Box(left, 0.6, 2.9, 2.85), title=title, across="weight")
+        axes = chart(figure, Box(left, 0.6, 2.9, 2.85), title=title, across="parameter")
         axes.plot(curve, [loss(w) for w in curve], color=FAINT, linewidth=4)
         heights = [loss(w) for w in visited]
         axes.plot(visited, heights, color=INK, linewidth=1.5, marker="o", markersize=8)
