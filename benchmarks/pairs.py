@@ -33,7 +33,7 @@ class Size(NamedTuple):
     n_source: int
     n_target: int
 
-    def ours(self, max_len: int = 64, bias: bool = True) -> Transformer:
+    def ours(self, max_len: int = 64, bias: bool = False) -> Transformer:
         return Transformer(
             *(self.vocab, self.vocab),
             d_model=self.d_model,
@@ -102,12 +102,16 @@ def decoding(size: Size, limit: int, cache: bool) -> Run:
 
 SMALL = Size(32, 4, 32, 1, vocab=12, B=100, n_source=6, n_target=3)
 PAPER = Size(512, 8, 2048, 2, vocab=1000, B=8, n_source=64, n_target=64)
-WRITER = Size(128, 4, 512, 2, vocab=100, B=8, n_source=64, n_target=1)
+WRITER = Size(128, 4, 512, 2, vocab=100, B=0, n_source=64, n_target=1)
 
 PAIRS: dict[str, Pair] = {}
-for label, size, aim in [("small", SMALL, 0.85), ("paper's width", PAPER, 1.0)]:
+for label, size, ours, aim in [
+    ("small, biases in both", SMALL, partial(Size.ours, bias=True), 0.85),
+    ("small, each as it comes", SMALL, Size.ours, 0.85),
+    ("paper's width, biases in both", PAPER, partial(Size.ours, bias=True), 1.0),
+]:
     PAIRS[f"training step, {label}"] = Pair(
-        (partial(training_step, size, Size.ours), partial(training_step, size, PyTorchs)), aim
+        (partial(training_step, size, ours), partial(training_step, size, PyTorchs)), aim
     )
 for n in (16, 64, 256, 1024, 2048):
     for B in sorted({2048 // n, 1}, reverse=True):
@@ -120,8 +124,8 @@ for n in (16, 64, 256, 1024, 2048):
                 ),
                 1.05,
             )
-for limit in (64, 128, 256):
-    PAIRS[f"decoding {limit} tokens, cache : none"] = Pair(
-        (partial(decoding, WRITER, limit, True), partial(decoding, WRITER, limit, False)),
-        0.2 if limit == 256 else None,
+for B, limit, aim in [(8, 64, None), (8, 128, None), (8, 256, 0.2), (1, 256, 0.2)]:
+    size = WRITER._replace(B=B)
+    PAIRS[f"decoding {limit} tokens, {B} rows, cache : none"] = Pair(
+        (partial(decoding, size, limit, True), partial(decoding, size, limit, False)), aim
     )

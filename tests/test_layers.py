@@ -263,6 +263,14 @@ def test_dropout_falls_on_the_detour_not_on_the_road() -> None:
     close(around(x, torch.ones_like), x + 1)
 
 
+def test_dropout_falls_on_the_detour_in_post_norm_too() -> None:
+    torch.manual_seed(0)
+    around = Residual(8, "post", dropout=0.5)
+    x = torch.randn(50, 8)
+    close(around(x, torch.zeros_like), layer_norm(x, around.norm))  # on the road it would show
+    assert not torch.allclose(around(x, torch.cos), around(x, torch.cos))
+
+
 @pytest.mark.parametrize(
     ("norm", "dropout", "error", "fragments"),
     [

@@ -269,9 +269,7 @@ class Counter(Transformer):
     def __init__(self) -> None:
         super().__init__(13, 13, d_model=2, n_heads=1, d_ff=2)
 
-    def decode(
-        self, target: Tensor, memory: Tensor, source: Tensor, cache: Cache | None = None
-    ) -> Tensor:
+    def _decode(self, target: Tensor, memory: Tensor, source: Tensor, cache: Cache) -> Tensor:
         return F.one_hot((target + 1) % 10, 13).float()
 
 
