@@ -120,10 +120,10 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
     """Random numbers in every parameter: gains that are 1 and biases that are 0 hide mistakes."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in module.parameters():
+        for name, parameter in module.named_parameters():
             noise = torch.randn(parameter.shape, generator=g, dtype=torch.float64)
-            if parameter.dim() == 1:
-                parameter.add_(noise / 2)
+            if parameter.dim() == 1:  # a norm's gain, or a bias
+                parameter.copy_(noise / 2 + name.endswith("weight"))
             else:
                 parameter.copy_(noise / math.sqrt(parameter.shape[-1]))
 

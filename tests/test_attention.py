@@ -292,7 +292,7 @@ def test_wrong_types_are_refused(
     given: tuple[Tensor, ...], fragments: tuple[str, ...], return_weights: bool
 ) -> None:
     with refused(TypeError, *fragments):
-        attention(*given, return_weights=return_weights)  # type: ignore[call-overload]
+        attention(*given, return_weights=return_weights)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_wrong_values_are_refused(
     given: tuple[Tensor, ...], fragments: tuple[str, ...], return_weights: bool
 ) -> None:
     with refused(ValueError, *fragments):
-        attention(*given, return_weights=return_weights)  # type: ignore[call-overload]
+        attention(*given, return_weights=return_weights)
 
 
 # --- MultiHeadAttention: equal to one head after another, and to PyTorch's
@@ -329,7 +329,7 @@ def test_wrong_values_are_refused(
 def module(
     *sizes: int, seed: int = 0, dtype: torch.dtype = torch.float64, **more: int | bool
 ) -> MultiHeadAttention:
-    mha = MultiHeadAttention(*sizes, **more)  # type: ignore[arg-type]
+    mha = MultiHeadAttention(*sizes, **more)
     randomise(mha, seed)
     return mha.to(dtype)
 
@@ -616,7 +616,7 @@ def test_wrong_sizes_are_refused(
     sizes: tuple[int, int], more: dict[str, int], error: type[Exception], fragments: tuple[str, ...]
 ) -> None:
     with refused(error, *fragments):
-        MultiHeadAttention(*sizes, **more)  # type: ignore[arg-type]
+        MultiHeadAttention(*sizes, **more)
 
 
 def test_heads_that_do_not_divide_d_model_are_fine_with_widths_given() -> None:

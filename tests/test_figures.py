@@ -41,7 +41,8 @@ ALL: dict[str, Callable[..., Figure]] = {
     for module in [importlib.import_module(f"qkv.figures.{info.name}")]
     for name, function in inspect.getmembers(module, inspect.isfunction)
     if function.__module__ == module.__name__ and not name.startswith("_")
-    if issubclass(get_type_hints(function).get("return", int), Figure)
+    for returned in [get_type_hints(function).get("return")]
+    if isinstance(returned, type) and issubclass(returned, Figure)
 }
 
 

@@ -226,7 +226,7 @@ def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
 
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_residual_in_both_orders(order: str) -> None:
-    around = Residual(6, order).double()  # type: ignore[arg-type]
+    around = Residual(6, order).double()
     randomise(around)
     around.norm.eps = 0.1  # so that a misplaced epsilon shows
     x = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -287,4 +287,4 @@ def test_residual_refuses(
     norm: str, dropout: float, error: type[Exception], fragments: tuple[str, ...]
 ) -> None:
     with says(error, *fragments):
-        Residual(6, norm, dropout)  # type: ignore[arg-type]
+        Residual(6, norm, dropout)

@@ -408,7 +408,7 @@ def test_run_stores_canonically_and_only_what_changed(
         ("import sys\nprint('oh no', file=sys.stderr)", 60, "wrote to stderr (oh no)"),
         ("import time\ntime.sleep(60)", 2, "the notebook was stopped after 2 s"),
         ("import os\nos._exit(1)", 60, "the kernel died"),
-        ("x = (", 60, "SyntaxError"),
+        ("x = )", 60, "SyntaxError"),
     ],
 )
 def test_run_leaves_a_failing_notebook(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -76,7 +77,7 @@ def same_with_gradients(
         close(torch.cat([next(rest) for _ in group]), expected)
 
 
-def sizes() -> st.SearchStrategy[dict[str, object]]:
+def sizes() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
             "B": st.integers(1, 3),
@@ -95,7 +96,7 @@ def sizes() -> st.SearchStrategy[dict[str, object]]:
 
 
 def draw_ids(B: int, n: int, vocab: int, padded: bool, seed: int) -> Tensor:
-    """Ids 1 … vocab - 1, and where padded, rows that end in padding, the first one at most full."""
+    """Ids 1 … vocab - 1; where padded, each row keeps at least one and may end in padding."""
     g = torch.Generator().manual_seed(seed)
     ids = torch.randint(1, vocab, (B, n), generator=g)
     if padded:
@@ -104,7 +105,7 @@ def draw_ids(B: int, n: int, vocab: int, padded: bool, seed: int) -> Tensor:
     return ids
 
 
-def draw_tokens(case, shape: tuple[int, ...], d_model: int) -> Tensor:  # type: ignore[no-untyped-def]
+def draw_tokens(case: dict[str, Any], shape: tuple[int, ...], d_model: int) -> Tensor:
     g = torch.Generator().manual_seed(case["seed"])
     return torch.randn(*shape, d_model, generator=g, dtype=case["dtype"], requires_grad=True)
 
@@ -114,7 +115,7 @@ def draw_tokens(case, shape: tuple[int, ...], d_model: int) -> Tensor:  # type: 
 
 @drawn(25)
 @given(sizes())
-def test_encoder_block_equals_pytorchs_layer(case) -> None:  # type: ignore[no-untyped-def]
+def test_encoder_block_equals_pytorchs_layer(case: dict[str, Any]) -> None:
     d_model = 2 * case["h"] * case["d_k"]  # a layer norm over one number has nothing to say
     ours = EncoderBlock(d_model, case["h"], case["d_ff"], norm=case["norm"], bias=case["bias"])
     theirs = nn.TransformerEncoderLayer(
@@ -136,7 +137,7 @@ def test_encoder_block_equals_pytorchs_layer(case) -> None:  # type: ignore[no-u
 
 @drawn(25)
 @given(sizes())
-def test_decoder_block_equals_pytorchs_layer(case) -> None:  # type: ignore[no-untyped-def]
+def test_decoder_block_equals_pytorchs_layer(case: dict[str, Any]) -> None:
     d_model = 2 * case["h"] * case["d_k"]
     ours = DecoderBlock(d_model, case["h"], case["d_ff"], norm=case["norm"], bias=case["bias"])
     theirs = nn.TransformerDecoderLayer(
@@ -223,7 +224,7 @@ class PyTorchs(nn.Module):
 
 @drawn(25)
 @given(sizes(), st.integers(1, 3))
-def test_the_whole_model_equals_nn_transformer(case, n_layers: int) -> None:  # type: ignore[no-untyped-def]
+def test_the_whole_model_equals_nn_transformer(case: dict[str, Any], n_layers: int) -> None:
     ours = Transformer(
         *(9, 7),
         d_model=2 * case["h"] * case["d_k"],
@@ -263,11 +264,13 @@ def test_nn_transformer_by_default_has_two_norms_more_than_the_paper() -> None:
     x, y = ours.source_embedding(source), ours.target_embedding(target)
     with_norms = default(x, y, tgt_mask=~masks.causal(4))
     memory = F.layer_norm(ours.encode(source), [8])
-    close(ours.to_vocab(F.layer_norm(last_layer(ours, y, memory), [8])), ours.to_vocab(with_norms))
+    close(
+        ours.to_vocab(F.layer_norm(decoder_stack(ours, y, memory), [8])), ours.to_vocab(with_norms)
+    )
     assert not torch.allclose(ours(source, target), ours.to_vocab(with_norms))
 
 
-def last_layer(ours: Transformer, x: Tensor, memory: Tensor) -> Tensor:
+def decoder_stack(ours: Transformer, x: Tensor, memory: Tensor) -> Tensor:
     for block in ours.decoder:
         x = block(x, memory, masks.causal(x.shape[1]))
     return x
@@ -276,7 +279,7 @@ def last_layer(ours: Transformer, x: Tensor, memory: Tensor) -> Tensor:
 # --- the whole model: what may move what
 
 
-def model(**more) -> Transformer:  # type: ignore[no-untyped-def]
+def model(**more: Any) -> Transformer:
     """A small model in float64 with random numbers in every parameter."""
     given = {"d_model": 8, "n_heads": 2, "d_ff": 16, "n_layers": 2, "max_len": 12, "bias": True}
     small = Transformer(9, 7, **(given | more))
@@ -596,7 +599,7 @@ def test_wrong_sizes_are_refused(
 ) -> None:
     given = {"source_vocab": 9, "target_vocab": 7, "d_model": 8, "n_heads": 2, "d_ff": 16} | more
     with says(error, *fragments):
-        Transformer(**given)  # type: ignore[arg-type]
+        Transformer(**given)
 
 
 SMALL = Transformer(9, 7, d_model=8, n_heads=2, d_ff=16, max_len=6, pad=PAD, norm="pre")
@@ -637,7 +640,7 @@ def test_encode_and_decode_refuse_by_themselves() -> None:
     with refused(ValueError, "source", "the id", "0 … 8"):
         SMALL.encode(outside)
     with refused(TypeError, "target must be a torch.Tensor", "list"):
-        SMALL.decode([[1]], memory, SOURCE)  # type: ignore[arg-type]
+        SMALL.decode([[1]], memory, SOURCE)
     with refused(TypeError, "memory must be a torch.Tensor", "list"):
         SMALL.decode(TARGET, memory.tolist(), SOURCE)
     with refused(ValueError, "target [1, 4]", "memory [2, 5, 8]", "number of rows"):
