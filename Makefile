@@ -15,12 +15,12 @@ NBVAL := $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120
 # The pins were tried on Python 3.11 to 3.13. (A Debian python3 may lack what makes a .venv.)
 FITS := -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 
-.PHONY: help book test notebooks repeat bench serve clean FORCE
+.PHONY: help book test notebooks set-up repeat count bench serve clean FORCE
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## list what make can do
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 book: $(VENV)/book.stamp ## build the book into _build/html (installs no torch, runs no notebook)
 	@# After a warning nothing may stay, or the next build would skip that page and pass.
@@ -42,7 +42,10 @@ test: $(VENV)/test.stamp ## check everything: code, notebooks, book, unit tests 
 notebooks: $(VENV)/test.stamp ## run the changed notebooks and store them canonically; all with ALL=1
 	$(RUN) tools/notebooks.py run $(if $(ALL),--all)
 
-repeat: $(VENV)/test.stamp ## hold the changed notebooks' outputs true N times (N=20); all with ALL=1
+set-up: $(VENV)/test.stamp ## write the set-up cell of every notebook anew
+	$(RUN) tools/notebooks.py set-up
+
+repeat: count $(VENV)/test.stamp ## hold the changed notebooks' outputs true N times (N=20); all with ALL=1
 	@base=$$(git merge-base HEAD main 2>/dev/null || echo HEAD); \
 	if [ -n "$(ALL)" ]; then changed=$$(ls chapters/*.ipynb); \
 	else changed=$$(git diff --name-only --diff-filter=d $$base -- 'chapters/*.ipynb'; \
@@ -51,6 +54,10 @@ repeat: $(VENV)/test.stamp ## hold the changed notebooks' outputs true N times (
 	i=1; while [ $$i -le $(N) ]; do echo "Round $$i of $(N)"; \
 	  $(NBVAL) -q $$changed || { echo "make repeat: round $$i of $(N) failed." >&2; exit 1; }; \
 	  i=$$((i + 1)); done; echo "$(N) rounds passed:" $$changed
+
+count:
+	@case "$(N)" in "" | 0* | *[!0-9]*) \
+	  echo "make repeat: N=$(N) is no whole number from 1 up. For example: make repeat N=20" >&2; exit 1;; esac
 
 bench: $(VENV)/test.stamp ## measure speed and memory side by side with PyTorch's own
 	$(RUN) benchmarks/run.py

@@ -10,7 +10,17 @@ from torch import Tensor, nn
 
 from qkv import masks
 from qkv.attention import MultiHeadAttention, attention
-from support import Case, all_close, cases, close, drawn, outputs_and_gradients, randomise, refused
+from support import (
+    Case,
+    all_close,
+    cases,
+    close,
+    drawn,
+    outputs_and_gradients,
+    randomise,
+    refused,
+    says,
+)
 
 # The worked example that runs through the book.
 q = torch.tensor([[1.0, 1, 1, 1]])
@@ -248,6 +258,37 @@ def test_half_precision_agrees_with_float32(dtype: torch.dtype) -> None:
         for got in (attention(Q, K, V, mask), attention(Q, K, V, mask, return_weights=True)[0]):
             assert got.dtype == dtype
             torch.testing.assert_close(got.float(), expected, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_large_scores_of_half_types_overflow_nothing(dtype: torch.dtype, autocast: bool) -> None:
+    Q, V = torch.full((3, 64), 100.0, dtype=dtype), torch.arange(12.0).view(3, 4).to(dtype)
+    expected = V.float().mean(0).expand(3, 4)
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        output, weights = attention(Q, Q, V, return_weights=True)
+    assert output.dtype == weights.dtype == dtype
+    torch.testing.assert_close(output.float(), expected, atol=2e-2, rtol=2e-2)
+    torch.testing.assert_close(attention(Q, Q, V).float(), expected, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("number", [-1e9, 1e9, float("inf")])
+@pytest.mark.parametrize("return_weights", [False, True])
+def test_a_mask_that_turns_infinite_in_qs_dtype_is_refused(
+    number: float, return_weights: bool
+) -> None:
+    Q, mask = torch.ones(2, 4, dtype=torch.float16), torch.zeros(2, 2)
+    mask[0, 1] = number
+    with says(
+        ValueError,
+        f"mask holds {number:g}",
+        "torch.float16",
+        "say -inf",
+        "masks.additive(..., dtype=torch.float16",
+    ):
+        attention(Q, Q, Q, mask, return_weights=return_weights)
+    mask[0, 1] = float("-inf")
+    assert attention(Q, Q, Q, mask, return_weights=return_weights)[0].isfinite().all()
 
 
 @drawn(20)
@@ -687,6 +728,14 @@ def test_attend_refuses_what_forward_refuses() -> None:
         MHA.attend(X_KV, K, V)
     with refused(ValueError, "mask [2, 3, 5]", "heads"):
         MHA.attend(X_Q, K, V, mask)
+    with refused(ValueError, "K must have shape [..., h, n_kv, d_k]", "h = 2", "[2, 1, 5, 4]"):
+        MHA.attend(X_Q, K[:, :1], V)
+    with refused(ValueError, "V must have shape", "d_v = 4", "[2, 2, 5, 3]", "keys_values(x_kv"):
+        MHA.attend(X_Q, K, V[..., :3])
+    with refused(ValueError, "K must have shape", "[5, 4]"):
+        MHA.attend(X_Q, K[0, 0], V)
+    with refused(TypeError, "V must be a torch.Tensor", "NoneType"):
+        MHA.attend(X_Q, K, None)
     with refused(ValueError, "x_kv must have shape [..., n, 6]", "[2, 3, 8]"):
         MHA.keys_values(X_Q)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from qkv.decoding import beam, greedy, sample
 from qkv.layers import Norm
@@ -316,10 +316,9 @@ def test_the_model_comes_back_in_the_modes_in_which_it_came(write: Callable[...,
     assert [module.training for module in small.modules()] == before
     with torch.no_grad():
         small.to_vocab.weight.fill_(float("nan"))
-    if write is write_sample:  # drawing from NaN raises midway
-        with pytest.raises(RuntimeError):
-            write(small, source)
-        assert [module.training for module in small.modules()] == before
+    with pytest.raises(FloatingPointError):  # midway
+        write(small, source)
+    assert [module.training for module in small.modules()] == before
 
 
 @pytest.mark.parametrize("write", [write_greedy, write_beam])
@@ -348,7 +347,7 @@ def test_nothing_is_modified_and_no_gradients_are_kept(write: Callable[..., Tens
 
 # --- refusals
 
-SMALL, SOURCE = model(), draw_source(0)
+SMALL, SOURCE, LINEAR = model(), draw_source(0), nn.Linear(2, 2)
 
 
 @pytest.mark.parametrize("write", WAYS)
@@ -403,6 +402,38 @@ def test_wrong_temperatures_are_refused(
 ) -> None:
     with refused(error, *fragments):
         write_sample(SMALL, SOURCE, temperature=temperature)
+
+
+def test_the_smallest_temperature_is_greedy() -> None:
+    for small in (SMALL, model().float()):
+        expected = write_greedy(small, SOURCE)
+        for temperature in (1e-30, 5e-324):
+            assert torch.equal(write_sample(small, SOURCE, temperature=temperature), expected)
+
+
+@pytest.mark.parametrize("write", WAYS)
+def test_what_is_no_transformer_is_refused(write: Callable[..., Tensor]) -> None:
+    with refused(TypeError, "model must be a Transformer", "Linear"):
+        write(LINEAR, SOURCE)
+
+
+@pytest.mark.parametrize("write", WAYS)
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_are_refused(
+    write: Callable[..., Tensor], number: float
+) -> None:
+    broken = model()
+    broken.to_vocab.bias.data[2] = number
+    with says(FloatingPointError, "the model's logits are not finite", "weights"):
+        write(broken, SOURCE)
+    assert broken.training
+
+
+@pytest.mark.parametrize("write", WAYS)
+def test_a_token_may_be_ruled_out(write: Callable[..., Tensor]) -> None:
+    small = model()
+    small.to_vocab.bias.data[2] = float("-inf")
+    assert not (write(small, SOURCE) == 2).any()
 
 
 @pytest.mark.parametrize(("width", "error"), [(0, ValueError), (2.0, TypeError), (None, TypeError)])

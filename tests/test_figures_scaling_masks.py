@@ -1,8 +1,11 @@
 """What the pictures of chapters 02 and 03, and learning curves, must say."""
 
+import numpy as np
 import pytest
+import torch
 
-from qkv.figures import curves, grid, masks, picture, scaling
+from qkv.figures import curves, grid, masks, picture, query_key_value, scaling
+from qkv.figures import words as chapter_00
 
 
 def words(figure):
@@ -77,3 +80,63 @@ def test_a_leak_shows_as_bars_and_none_as_zeros():
     bars = [p for axes in figure.axes for p in axes.patches if p.get_gid() == grid.OUTPUT.label]
     assert [round(bar.get_height() / bars[0].get_height(), 2) for bar in bars] == [1, 0.5, 1]
     assert words(figure).count("0") == 1
+
+
+SHEET = picture.sheet(picture.new())
+RUN = {"model": [[0.0, 1.0]]}
+BOOKS = ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            lambda: grid.weights(SHEET, 0, 0, [[1, 0]], mask=[True, False]),
+            r"mask .*\(2,\).*\(1, 2\)",
+        ),
+        (lambda: grid.scores(SHEET, 0, 0, [[1, 0]], mask=[[True]]), r"mask has shape \(1, 1\)"),
+        (lambda: grid.scores(SHEET, 0, 0, [1, 0]), r"scores have shape \(2,\), expected \[n_q"),
+        (lambda: query_key_value.library("q", BOOKS, [0.1] * 5), "6 labels, 5 weights: give as"),
+        (lambda: query_key_value.library("q", BOOKS, [0.1] * 6), "6 books, .* room for 5"),
+        (lambda: query_key_value.row(["a", "b"], [1], "a"), "2 words, 1 weights: give as many"),
+        (lambda: query_key_value.heat_map([[1, 0]], ["a"], ["b"]), r"\(1, 2\), expected \(1, 1\)"),
+        (lambda: query_key_value.one_position(0, [[1, 0]]), r"\(1, 2\), expected \[n, n\]"),
+        (lambda: query_key_value.lookup([1, 0], [[1, 2]]), "2 weights, 1 values: give as many"),
+        (lambda: query_key_value.lookup([1], [[1, 2, 3]]), r"\(1, 3\), expected \[n, 2\]"),
+        (lambda: query_key_value.lookup([1] * 4, [[1, 2]] * 4), "4 values, .* room for 3"),
+        (lambda: chapter_00.embedding(["a", "b"], [0], [[1], [2]]), "2 words, 1 ids: give as many"),
+        (lambda: masks.causal(["a", "b"], [[1]]), r"\(1, 1\), expected \(2, 2\) for 2 words"),
+        (lambda: masks.leak_test(["a"], ["b", "c"], {"m": [0]}), "1 words, 2 changed: give as"),
+        (
+            lambda: masks.leak_test(["a"], ["b"], {"m": [0, 1]}),
+            r"'m' have shape \(2,\), .* 1 words",
+        ),
+        (lambda: scaling.spread({d: [0, 1] for d in (1, 2, 3, 4)}), "4 widths, .* room for 3"),
+        (lambda: scaling.sharpening([1, 2, 3, 4]), "4 scores, .* room for 3"),
+        (lambda: curves.learning([]), "panels is empty: give one"),
+        (lambda: curves.learning([curves.Panel("a", {})]), "panel 'a' has no runs"),
+        (lambda: curves.learning([curves.Panel("a", RUN)], times=[1]), "1 times, 2 numbers_a_run"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_by_name(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_that_are_all_zero_are_white_and_outputs_that_never_move_are_zeros():
+    axes = picture.sheet(picture.new())
+    grid.scores(axes, 0, 0, [[0.0, 0.0]])
+    grid.scores(axes, 0, 1, [[0.0, -np.inf]], reach=0, mask=[[True, False]])
+    faces = [p.get_facecolor()[:3] for p in axes.patches if p.get_gid() == "scores"]
+    assert len(faces) == 3 and np.allclose(faces, 1, atol=0.01)
+    assert words(masks.leak_test(["a"], ["b"], {"m": [0]})).count("0") == 1
+
+
+def test_tensors_that_require_gradients_are_drawn_as_their_numbers():
+    weights = [0.6, 0.4]
+    tensor = torch.tensor(weights, dtype=torch.float64, requires_grad=True)
+    plain = query_key_value.row(["it", "is"], weights).png()
+    assert query_key_value.row(["it", "is"], tensor).png() == plain
+    query_key_value.heat_map(tensor[None], ["it"], ["it", "is"])
+    curves.learning([curves.Panel("", {"model": tensor[None]})])

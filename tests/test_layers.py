@@ -176,6 +176,22 @@ def test_wrong_ids_are_refused(
         EMBEDDING(*given)
 
 
+@pytest.mark.parametrize(
+    ("first", "error", "fragments"),
+    [
+        (-1, ValueError, ("first must be at least 0", "-1")),
+        (1.0, TypeError, ("first must be an int", "float: 1.0")),
+        (True, TypeError, ("first must be an int", "bool")),
+    ],
+)
+def test_a_wrong_first_position_is_refused(
+    first: int, error: type[Exception], fragments: tuple[str, ...]
+) -> None:
+    embedding, ids = Embedding(5, 4, max_len=6), torch.tensor([[1, 2]])
+    with refused(error, *fragments):
+        embedding(ids, first)
+
+
 def test_a_row_as_long_as_the_table_is_fine() -> None:
     assert EMBEDDING(torch.tensor([[0, 10, 0, 10]])).shape == (1, 4, 6)
 
@@ -288,3 +304,20 @@ def test_residual_refuses(
 ) -> None:
     with says(error, *fragments):
         Residual(6, norm, dropout)
+
+
+@pytest.mark.parametrize(
+    ("d_model", "error"), [(0, ValueError), (6.0, TypeError), ([6], TypeError)]
+)
+def test_residual_refuses_sizes(d_model: int, error: type[Exception]) -> None:
+    with says(error, "d_model must be"):
+        Residual(d_model)
+
+
+@pytest.mark.parametrize("order", ["post", "pre"])
+def test_a_detour_that_cannot_join_the_road_is_refused(order: str) -> None:
+    around, x = Residual(6, order), torch.ones(2, 3, 6)
+    with says(ValueError, "sublayer must return the shape of x", "[2, 3, 6]", "[2, 1, 6]"):
+        around(x, lambda y: y[:, :1])
+    with says(TypeError, "sublayer must return a torch.Tensor", "tuple"):
+        around(x, lambda y: (y, y))

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -184,8 +185,8 @@ BREACHES = {
     "set-up missing": (drop("set-up"), "first", "must be the set-up cell"),
     "set-up not first": (add(code("early", "x = 1"), at=1), "early", "must be the set-up cell"),
     "set-up and a line end": (append("set-up", "\n"), "", None),  # it is not stored
-    "set-up other text": (put("set-up", source="import qkv"), "set-up", "run tools/notebooks.py"),
-    "set-up without tag": (tag("set-up"), "set-up", "run tools/notebooks.py set-up"),
+    "set-up other text": (put("set-up", source="import qkv"), "set-up", "run make set-up"),
+    "set-up without tag": (tag("set-up"), "set-up", "run make set-up"),
     "set-up printed": (put("set-up", outputs=[printed("x")]), "set-up", "has outputs"),
     "long cell": (put("wrong-axis", source="x = 1\n" * 21), "wrong-axis", "21 lines of code"),
     "longest cell": (put("wrong-axis", source="x = 1\n" * 20), "", None),
@@ -458,6 +459,166 @@ def test_a_picture_with_the_same_pixels_keeps_its_bytes() -> None:
     assert new.cells[1].outputs[0].data["image/png"] == png("blue")
 
 
+@pytest.mark.parametrize("change", ["{}", "gone"])
+def test_run_keeps_what_was_edited_while_it_ran(
+    change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "01.ipynb"
+    act = "unlink()" if change == "gone" else f"write_text({change!r})"
+    source = f"import pathlib\npathlib.Path('01.ipynb').{act}"
+    path.write_text(v4.writes(v4.new_notebook(cells=[code("edit", source)])))
+    assert notebooks.main(["run", str(path)]) == 1
+    said = "01.ipynb: changed while it ran; nothing written, run again"
+    assert said in capsys.readouterr().err
+    assert (path.read_text() if path.exists() else "gone") == change
+
+
+def test_write_keeps_mode_and_link_and_refuses_a_read_only_file(tmp_path: Path) -> None:
+    path, link = tmp_path / "01.ipynb", tmp_path / "link.ipynb"
+    path.write_text("old")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    assert notebook_form.write(link, good_chapter())
+    assert link.is_symlink() and path.read_text() != "old"
+    assert path.stat().st_mode & 0o777 == 0o640
+    path.chmod(0o440)
+    with pytest.raises(notebook_form.NotebookError, match="is read-only, nothing written: chmod"):
+        notebook_form.write(path, v4.new_notebook())
+    assert path.read_text() == notebook_form.canonical_text(good_chapter())
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(notebook_form.NotebookError, match=r"01.ipynb: cannot be written \(Permis"):
+        notebook_form.write(tmp_path / "01.ipynb", v4.new_notebook())
+
+
+@pytest.mark.parametrize("command", ["run", "check", "set-up"])
+def test_one_bad_file_does_not_stop_the_others(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = book(tmp_path, good_chapter())
+    bad = {
+        "folder": "cannot be read (Is a directory)",
+        "deep": "not a notebook: its JSON is nested too deeply",
+        "half": "not a notebook in nbformat 4 (UnicodeEncodeError",
+        "list": "not a notebook in nbformat 4 (TypeError",
+        "gone": "there is no such file",
+    }
+    files = {name: tmp_path / f"{name}.ipynb" for name in bad}
+    files["folder"].mkdir()
+    files["deep"].write_text("[" * 100_000)
+    files["half"].write_text(good.read_text().replace('"1\\n"', '"\\ud800"'))
+    files["list"].write_text("[]")
+    assert notebooks.main([command, *map(str, files.values()), str(good)]) == 1
+    said = capsys.readouterr()
+    for name, message in bad.items():
+        error = "" if command == "check" else "error: "
+        assert f"{error}{files[name]}: {message}" in said.out + said.err, name
+    assert command == "set-up" or f"{good}: " in said.out
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("command", ["run", "check", "set-up"])
+def test_what_nobody_thought_of_is_told_too(
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(notebooks, "validate", fail)
+    monkeypatch.setattr(notebook_rules, "validate", fail)
+    assert notebooks.main([command, str(book(tmp_path, good_chapter()))]) == 1
+    assert "01-rows.ipynb: OSError: the disk is gone" in capsys.readouterr().err
+
+
+def test_the_place_of_a_breach_of_the_schema_is_named(tmp_path: Path) -> None:
+    path = book(tmp_path, good_chapter())
+    path.write_text(path.read_text().replace('"stream"', '"steam"', 1))
+    (problem,) = notebook_rules.problems(path)
+    assert problem.startswith(f"{path} [first]: not a valid notebook (")
+    assert "in its JSON, mend cells -> 4 -> outputs -> 0, or" in problem
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "version"),
+    [
+        ('"nbformat_minor": 5', '"nbformat_minor": 0', "4.0"),
+        ('"nbformat": 4', '"nbformat": 3', "3"),
+    ],
+)
+def test_an_older_format_is_named_with_what_to_do(
+    old: str, new: str, version: str, tmp_path: Path
+) -> None:
+    path = book(tmp_path, v4.new_notebook(cells=[code("one", "x = 1")]))
+    path.write_text(path.read_text().replace(old, new))
+    (problem,) = notebook_rules.problems(path)
+    assert f"stored in nbformat {version}, the course's is 4.5: convert it with" in problem
+    if version == "4.0":
+        python, command = (
+            problem.split("convert it with ")[1].split(" and give each")[0].split(" ", 1)
+        )
+        assert python == ".venv/bin/python"
+        subprocess.run(f"{sys.executable} {command}", shell=True, check=True)
+        notebook_form.validate(path, notebook_form.read(path))
+
+
+def metadata(name: str, value: object) -> Callable[[NotebookNode], None]:
+    return lambda notebook: cell(notebook, name).metadata.update(mystnb=value)
+
+
+# Valid but odd, as a hand or another editor may leave it -> what `check` says and survives.
+ODD = {
+    "no code cell": (drop(*(c.id for c in notebook_form.code_cells(good_chapter()))), "the set-up"),
+    "mystnb a string": (metadata("rows", "x"), "without caption"),
+    "figure null": (metadata("rows", {"figure": None, "image": None}), "without caption"),
+    "alt a number": (metadata("rows", {"image": {"alt": 3}}), "own alt text"),
+    "caption a number": (metadata("rows", {"figure": {"caption": 3, "name": 4}}), "caption"),
+    "png no base64": (put("rows", outputs=[shown("A")]), "the png is damaged (no base64)"),
+    "own metadata a string": (lambda n: n.metadata.update(ask_match_blend="x"), "never executed"),
+    "null character": (put("wrong-axis", source="x = '\0'"), "not plain Python"),
+    "link to a folder": (append("closing", " [x](../chapters#a)"), "no heading with this anchor"),
+    "link to a png": (append("closing", " [x](../a.png#a)"), "no heading with this anchor"),
+    "link to a broken notebook": (append("closing", " [x](../b.ipynb#a)"), "no heading with this"),
+    "no address": (append("closing", ' <a href="http://[bad">x</a>'), "is no address: mend it"),
+    "overlong path": (append("closing", f" [x]({'a' * 5000}.md)"), "leads to no file"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_check_survives(odd: str, tmp_path: Path) -> None:
+    change, message = ODD[odd]
+    notebook = good_chapter()
+    change(notebook)
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    (tmp_path / "b.ipynb").write_text("{")
+    path = book(tmp_path, notebook)
+    if odd.startswith("own"):
+        path.write_text(
+            path.read_text().replace('"ask_match_blend": {', '"ask_match_blend": "x", "y": {')
+        )
+    found = list(notebook_rules.problems(path))
+    assert any(message in problem for problem in found), found
+
+
+def test_a_damaged_stored_picture_is_another() -> None:
+    data = base64.b64decode(png(size=64))
+    start = data.index(b"IDAT")
+    broken = data[: start - 4] + (5).to_bytes(4) + data[start:]  # SyntaxError: broken PNG file
+    header = b"IHDR" + (60_000).to_bytes(4) * 2 + data[24:29]
+    bomb = data[:12] + header + zlib.crc32(header).to_bytes(4) + data[33:]
+    for damaged in (broken, data[:60], bomb, b"\x89PNG\r\n\x1a\n" + b"\0" * 40):
+        assert not notebook_run.same_pixels(base64.b64encode(damaged).decode(), png(size=64))
+
+
 def test_set_up_writes_the_template_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -474,8 +635,33 @@ def test_set_up_writes_the_template_and_nothing_else(
     assert notebooks.main(["set-up", str(path)]) == 0
     assert notebooks.main(["set-up", "--check", str(path)]) == 0
     assert path.read_bytes() == once
-    assert notebooks.main(["set-up", str(path.with_name("00-words.ipynb"))]) == 1
-    assert "00-words.ipynb: no code cell with the id 'set-up'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", ["chapter", "words only"])
+def test_set_up_puts_the_cell_before_the_first_code(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = good_chapter()
+    drop("set-up")(notebook)
+    path = book(tmp_path, notebook)
+    if source == "words only":
+        path = path.with_name("00-words.ipynb")
+    assert notebooks.main(["set-up", "--check", str(path)]) == 1
+    assert notebooks.main(["set-up", str(path)]) == 0
+    assert f"{path}: set-up cell written" in capsys.readouterr().out
+    done = notebook_form.read(path)
+    assert notebook_form.code_cells(done)[0] == cell(done, "set-up")
+    assert cell(done, "set-up").source == notebook_form.set_up_source()
+    before = done.cells[: done.cells.index(cell(done, "set-up"))]
+    assert before and {c.cell_type for c in before} == {"markdown"}
+
+
+def test_set_up_refuses_a_text_with_the_cells_id(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = book(tmp_path, v4.new_notebook(cells=[markdown("set-up", "# Set up")]))
+    assert notebooks.main(["set-up", str(path)]) == 1
+    assert "[set-up]: is no code cell: give it another id" in capsys.readouterr().err
 
 
 def test_the_set_up_cell_names_repository_and_ref(tmp_path: Path) -> None:

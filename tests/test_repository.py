@@ -128,3 +128,11 @@ def test_an_install_that_failed_is_tried_again(tmp_path: Path):
         assert done.returncode != 0
         assert "Installing what the book needs" in done.stdout
         assert not (tmp_path / ".venv" / "book.stamp").exists()
+
+
+@pytest.mark.parametrize("count", ["ten", "0", "-1", "1.5", ""])
+def test_repeat_refuses_what_is_no_number_of_rounds(count: str, tmp_path: Path):
+    done = make(tmp_path, "repeat", f"N={count}")
+    assert done.returncode != 0
+    assert f"make repeat: N={count} is no whole number from 1 up" in done.stderr
+    assert not (tmp_path / ".venv").exists()

@@ -1,6 +1,7 @@
 """qkv.tasks and qkv.vocabulary: rows as promised, the same for ever, and clear refusals."""
 
 import dataclasses
+import os
 import re
 import runpy
 from collections.abc import Callable
@@ -59,6 +60,11 @@ def test_text_and_ids_undo_each_other(text: str) -> None:
         (lambda: VOCABULARY.text([[1, 2]]), ValueError, "must be one row [n], got [1, 2]"),
         (lambda: VOCABULARY.text(torch.tensor(3)), ValueError, "must be one row [n], got []"),
         (lambda: VOCABULARY.text([0.5]), TypeError, "ids must hold whole numbers, got torch.float"),
+        (lambda: VOCABULARY.text(None), TypeError, "or a list, got NoneType: None"),
+        (lambda: VOCABULARY.text({1: 2}), TypeError, "or a list, got dict: {1: 2}"),
+        (lambda: VOCABULARY.text([1j]), TypeError, "ids must hold whole numbers, got torch.com"),
+        (lambda: Vocabulary("a\tb"), ValueError, "symbols holds '\\t': 'a\\tb'; a tab or a line"),
+        (lambda: Vocabulary("a\nb"), ValueError, "symbols holds '\\n'"),
         (lambda: VOCABULARY.text("12"), TypeError, "ids must be whole numbers, got the str '12'"),
         (lambda: Vocabulary("abcab"), ValueError, "symbols repeats 'a', 'b': 'abcab'; give each"),
         (lambda: Vocabulary(""), ValueError, "symbols is empty"),
@@ -239,8 +245,11 @@ ROWS = Rows(torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4, 1, dtype=torch.
     ("change", "error", "message"),
     [
         ({"start": 13}, ValueError, "start is 13, outside the vocabulary 0 … 12"),
+        ({"start": 1.0}, TypeError, "start must be an int, got float: 1.0"),
+        ({"pad": None}, TypeError, "pad must be an int, got NoneType: None"),
+        ({"vocabulary": "0123"}, TypeError, "vocabulary must be a Vocabulary, got str"),
         ({"pad": -1}, ValueError, "pad is -1, outside the vocabulary 0 … 12"),
-        ({"train": tuple(ROWS)}, TypeError, "train must be Rows(source, target), got tuple"),
+        ({"train": tuple(ROWS)}, TypeError, "train must be Rows(source, target), such as"),
         ({"test": Rows([0], [0])}, TypeError, "test.source must be a torch.Tensor, got list"),
         ({"train": ROWS._replace(target=ROWS.target.float())}, TypeError, "train.target must hold"),
         ({"test": ROWS._replace(source=ROWS.source[0])}, ValueError, "test.source must have shape"),
@@ -291,6 +300,53 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         tasks.write_tsv(addition(n_train=1, n_test=1), tmp_path / "nowhere" / "sums.tsv")
+
+
+SUMS = addition(n_train=1, n_test=1)
+
+
+def test_a_link_stays_a_link_and_a_file_keeps_its_mode(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.tsv", tmp_path / "link.tsv"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to("real.tsv")
+    tasks.write_tsv(SUMS, link)
+    assert link.is_symlink()
+    assert real.read_text().startswith("split\t")
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link.tsv", "real.tsv"]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path, what in ((pipe, "a device or a pipe"), (folder, "a folder")):
+        with pytest.raises(OSError, match=f"{what} cannot be replaced by a file.*'{path}'"):
+            tasks.write_tsv(SUMS, path)
+    assert pipe.is_fifo()
+    assert folder.is_dir()
+
+
+def test_errors_name_the_path_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sums.tsv"
+    for wrong in (tmp_path / "nowhere" / "sums.tsv", path / "below.tsv"):
+        path.write_text("old")
+        with pytest.raises(OSError, match=f"'{wrong}'$"):
+            tasks.write_tsv(SUMS, wrong)
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(PermissionError, match=f"Permission denied: '{path}'$"):
+        tasks.write_tsv(SUMS, path)
+    assert path.read_text() == "old"
+
+
+def test_only_tasks_are_written(tmp_path: Path) -> None:
+    with pytest.raises(
+        TypeError, match=re.escape("task must be a Task, such as addition(), got R")
+    ):
+        tasks.write_tsv(ROWS, tmp_path / "rows.tsv")
 
 
 def test_the_command_writes_the_default_task_and_says_so(

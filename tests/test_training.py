@@ -1,5 +1,6 @@
 """Metrics by hand, the loss against PyTorch's, both ways of asking a model, and `fit`."""
 
+import dataclasses
 import io
 import math
 import re
@@ -113,6 +114,19 @@ def test_accuracy_refuses(
 ) -> None:
     with pytest.raises(error, match=re.escape(message)):
         score(predicted, target)
+
+
+@pytest.mark.parametrize("pad", ["9", 9.0, True])
+def test_a_pad_that_is_no_id_is_refused(pad: Any) -> None:
+    ids = torch.ones(2, 3, dtype=torch.int64)
+    message = re.escape(f"pad must be an int, got {type(pad).__name__}: {pad!r}")
+    for count in (accuracy, accuracy_by_position):
+        with pytest.raises(TypeError, match=message):
+            count(ids, ids, pad)
+    with pytest.raises(TypeError, match=message):
+        loss(torch.zeros(2, 3, 13), ids, pad)
+    with pytest.raises(TypeError, match=message):
+        measure(tiny(), few(), pad)
 
 
 def test_accuracy_refuses_a_row_of_nothing_but_padding() -> None:
@@ -330,11 +344,33 @@ def test_asking_refuses(answer: Callable[..., Tensor]) -> None:
     with pytest.raises(TypeError, match=r"rows must be Rows\(source, target\), such as task.test"):
         answer(model, task, start=12)
     empty = Rows(task.train.source[:0], task.train.target[:0])
-    with pytest.raises(ValueError, match=r"rows are empty: target has shape \[0, 3\]"):
+    with pytest.raises(ValueError, match=r"rows.source is empty: its shape is \[0, 6\]"):
         answer(model, empty, start=12)
     with pytest.raises(ValueError, match=r"13, outside the (target )?vocabulary 0 … 12"):
         answer(model, task.train, start=13)
+    with pytest.raises(TypeError, match=r"model must be a .*, got str"):
+        answer("model", task.train, start=12)
     assert model.training
+
+
+SOURCE, TARGET = few().train
+UNFIT_ROWS = [
+    (Rows(SOURCE, TARGET[1:]), ValueError, "rows has 20 sources and 19 targets; each source needs"),
+    (Rows(SOURCE[0], TARGET), ValueError, "rows.source must have shape [B, n], got [6]"),
+    (Rows(SOURCE, TARGET.float()), TypeError, "rows.target must hold int64 ids, got torch.float32"),
+    (Rows(SOURCE, None), TypeError, "rows.target must be a torch.Tensor, got NoneType"),
+]
+
+
+@pytest.mark.parametrize(("rows", "error", "message"), UNFIT_ROWS)
+def test_rows_that_do_not_fit_are_refused(rows: Rows, error: type[Exception], message: str) -> None:
+    model = tiny().eval()
+    with pytest.raises(error, match=re.escape(message)):
+        train_epoch(model, rows, SGD(model.parameters(), lr=0.1), start=12)
+    for answer in (teacher_forced, free_running):
+        with pytest.raises(error, match=re.escape(message)):
+            answer(model, rows, start=12)
+    assert not model.training
 
 
 def test_modes_come_back_after_an_error() -> None:
@@ -644,6 +680,8 @@ def test_a_loss_that_is_not_finite_says_when_and_what_to_try() -> None:
 
 MODEL = tiny()
 SGD_ON_MODEL = SGD(MODEL.parameters(), lr=0.1)
+LONG_TEST = dataclasses.replace(few(), test=Rows(TARGET[:1], TARGET[:1].repeat(1, 200)))
+PADDED_TEST = dataclasses.replace(few(), test=Rows(TARGET[:2], torch.tensor([[1], [11]])))
 SGD_ELSEWHERE = SGD(tiny().parameters(), lr=0.1)
 
 
@@ -689,6 +727,34 @@ SGD_ELSEWHERE = SGD(tiny().parameters(), lr=0.1)
             ValueError,
             "scheduler sets the rate of another optimizer",
         ),
+        ({"model": nn.Linear(2, 2)}, TypeError, "model must be a Transformer, got Linear"),
+        ({"seed": 1.5}, TypeError, "seed must be an int, got float: 1.5"),
+        ({"pad": "_"}, TypeError, "pad must be an int, got str: '_'"),
+        ({"learning_rate": "0.1"}, TypeError, "learning_rate must be a number, got str: '0.1'"),
+        ({"learning_rate": True}, TypeError, "learning_rate must be a number, got bool: True"),
+        ({"optimizer": SGD}, TypeError, "optimizer must be a torch.optim.Optimizer, got type"),
+        (
+            {"optimizer": SGD_ON_MODEL, "scheduler": "cosine"},
+            TypeError,
+            "scheduler must be a scheduler from torch.optim.lr_scheduler, got str",
+        ),
+        (
+            {"model": Transformer(13, 13, d_model=4, n_heads=1, d_ff=4, max_len=5)},
+            ValueError,
+            "task.train.source needs 6 positions, the table holds max_len = 5",
+        ),
+        ({"task": LONG_TEST}, ValueError, "task.test.target needs 600 positions, the table holds"),
+        (
+            {"task": PADDED_TEST, "pad": 11},
+            ValueError,
+            "row 1 of task.test.target holds nothing but pad = 11, so it can be neither right",
+        ),
+        (
+            {"model": Transformer(13, 12, d_model=4, n_heads=1, d_ff=4)},
+            ValueError,
+            "task.start is 12, outside the vocabulary 0 … 11",
+        ),
+        ({"device": "meta"}, ValueError, "device 'meta' cannot be used here (its tensors have a"),
         ({"device": "gpu"}, ValueError, "device 'gpu' cannot be used here (Expected one of cpu, "),
         ({"device": 3.5}, ValueError, "device 3.5 cannot be used here ("),
     ],
@@ -705,6 +771,43 @@ def test_fit_refuses_before_anything_is_computed(
 def test_train_epoch_refuses_a_batch_of_nothing() -> None:
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         train_epoch(MODEL, few().train, SGD_ON_MODEL, start=12, batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"model": "model"}, TypeError, "model must be a torch.nn.Module, such as a Transformer"),
+        ({"optimizer": None}, TypeError, "optimizer must be a torch.optim.Optimizer, got NoneType"),
+        ({"scheduler": 1}, TypeError, "scheduler must be a scheduler from torch.optim.lr_sch"),
+        ({"pad": 1.5}, TypeError, "pad must be an int, got float: 1.5"),
+        ({"start": None}, TypeError, "start must be an int, got NoneType: None"),
+        ({"start": 13}, ValueError, "target holds the id 13, outside the vocabulary"),
+    ],
+)
+def test_train_epoch_refuses_and_leaves_the_mode(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    model = tiny().eval()
+    right = {"model": model, "rows": few().train, "optimizer": SGD(model.parameters(), lr=0.1)}
+    with pytest.raises(error, match=re.escape(message)):
+        train_epoch(**{**right, "start": 12, **arguments})
+    assert not any(module.training for module in model.modules())
+
+
+def test_a_batch_may_be_larger_than_all_rows() -> None:
+    model = tiny().eval()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    train_epoch(model, few().train, optimizer, start=12, batch_size=10**30)
+    assert all(module.training for module in model.modules())
+
+
+def test_measure_refuses() -> None:
+    with pytest.raises(TypeError, match=re.escape("model must be a Transformer, got Linear")):
+        measure(nn.Linear(2, 2), few())
+    with pytest.raises(
+        TypeError, match=re.escape("task must be a Task, such as addition(), got R")
+    ):
+        measure(tiny(), few().train)
 
 
 # --- device

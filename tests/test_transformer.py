@@ -647,6 +647,25 @@ def test_encode_and_decode_refuse_by_themselves() -> None:
         SMALL.decode(TARGET[:1], memory, SOURCE)
 
 
+def test_decode_refuses_what_does_not_belong_together() -> None:
+    memory = SMALL.encode(SOURCE)
+    first, narrow, twice, floats = memory[0], memory[..., :6], SOURCE.repeat(1, 2), SOURCE.float()
+    with refused(ValueError, "memory must have shape [B, n_source, d_model]", "[5, 8]"):
+        SMALL.decode(TARGET, first, SOURCE)
+    with refused(ValueError, "memory must have shape [..., n, 8]", "[2, 5, 6]"):
+        SMALL.decode(TARGET, narrow, SOURCE)
+    with refused(ValueError, "source must have the shape", "memory, [2, 5]", "got [2, 10]"):
+        SMALL.decode(TARGET, memory, twice)
+    with refused(TypeError, "source must hold int64 ids", "torch.float32"):
+        SMALL.decode(TARGET, memory, floats)
+    with refused(TypeError, "cache must be a Cache", "dict"):
+        SMALL.decode(TARGET, memory, SOURCE, {})
+    cache = Cache(2)
+    with refused(ValueError, "cache is for 2 layers", "the model has 1", "Cache(1"):
+        SMALL.decode(TARGET, memory, SOURCE, cache)
+    assert cache.seen == 0
+
+
 def test_a_cache_that_has_seen_it_all_is_refused() -> None:
     memory, cache = SMALL.encode(SOURCE), Cache(1)
     SMALL.decode(TARGET, memory, SOURCE, cache)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,12 @@ KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3
 OWN_METADATA = "ask_match_blend"
 KEPT_CELL_METADATA = ("tags", "mystnb", "nbgrader")
 
+COMMAND = ".venv/bin/python tools/notebooks.py"  # as one can type it in the repository's folder
+CONVERT = (
+    'convert it with .venv/bin/python -c "import nbformat as f, sys; p = sys.argv[1];'
+    ' f.write(f.v4.upgrade(f.read(p, 4)), p)" {path} and give each cell an id that speaks'
+)
+
 
 class NotebookError(Exception):
     """A notebook that cannot be read or run; the message says why and what to do."""
@@ -53,7 +60,13 @@ def set_up_source(pyproject: Path = ROOT / "pyproject.toml") -> str:
 def read(path: Path) -> NotebookNode:
     """Read a notebook exactly as it stands: no repair, no made-up ids."""
     try:
-        notebook: NotebookNode = v4.reads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        major = json.loads(text)["nbformat"]
+        if major in (1, 2, 3):
+            how = CONVERT.format(path=path)
+            raise NotebookError(f"{path}: stored in nbformat {major}, the course's is 4.5: {how}")
+        notebook: NotebookNode = v4.reads(text)
+        json.dumps(notebook, ensure_ascii=False).encode()  # half a character cannot be stored
         if notebook["nbformat"] != 4 or not isinstance(notebook["cells"], list):
             raise ValueError("not nbformat 4")
         for cell in notebook.cells:
@@ -61,6 +74,10 @@ def read(path: Path) -> NotebookNode:
                 raise ValueError("a cell's type or source is no text")
     except FileNotFoundError:
         raise NotebookError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise NotebookError(f"{path}: cannot be read ({error.strerror})") from None
+    except RecursionError:
+        raise NotebookError(f"{path}: not a notebook: its JSON is nested too deeply") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise NotebookError(f"{path}: not a notebook in nbformat 4 ({reason})") from None
@@ -72,27 +89,62 @@ def validate(path: Path, notebook: NotebookNode) -> None:
 
     (nbformat.validate would give cells new ids and then be content.)
     """
+    minor = notebook.get("nbformat_minor")
+    if minor in range(5):
+        how = CONVERT.format(path=path)
+        raise NotebookError(f"{path}: stored in nbformat 4.{minor}, the course's is 4.5: {how}")
     ids: set[str] = set()
     for number, cell in enumerate(notebook.cells, 1):
         given = cell.get("id", "")
-        if not given or given in ids:
+        if not isinstance(given, str) or not given or given in ids:
             problem = f"a second cell has the id {given!r}" if given else "the cell has no id"
             raise NotebookError(f"{path} [cell {number}]: {problem}: give each cell its own")
         ids.add(given)
     for error in iter_validate(notebook, version=4, version_minor=5):
-        reason = str(error.message)[:200]
-        raise NotebookError(f"{path}: not a valid notebook ({reason}): mend its JSON")
+        reason, place = str(error.message)[:200], list(error.absolute_path)
+        inside = " -> ".join(str(key) for key in place) or "the top"
+        named = len(place) > 1 and place[0] == "cells"
+        where = f"{path} [{notebook.cells[place[1]].id}]" if named else f"{path}"
+        raise NotebookError(
+            f"{where}: not a valid notebook ({reason}): in its JSON, mend {inside}, or take the"
+            " file as git has it and change it anew"
+        )
 
 
-def write(path: Path, notebook: NotebookNode) -> bool:
-    """Write the canonical form, whole or not at all; say whether any byte changed."""
+def table(value: object, *keys: str) -> dict[str, Any]:
+    """The table below these keys, one in another; an empty one where there is no table."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def write(path: Path, notebook: NotebookNode, before: bytes | None = None) -> bool:
+    """Write the canonical form, whole or not at all; say whether any byte changed.
+
+    With `before` nothing is written unless the file still holds these bytes. A link stays one.
+    """
     data = canonical_text(notebook).encode()
-    if path.exists() and path.read_bytes() == data:
+    try:
+        return _write(path, path.resolve(), data, before)
+    except OSError as error:
+        raise NotebookError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _write(path: Path, file: Path, data: bytes, before: bytes | None) -> bool:
+    mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else None
+    stored = file.read_bytes() if mode is not None else None
+    if before is not None and stored != before:
+        raise NotebookError(f"{path}: changed while it ran; nothing written, run again")
+    if stored == data:
         return False
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    if mode is not None and not (mode & stat.S_IWUSR and os.access(file, os.W_OK)):
+        raise NotebookError(f"{path}: is read-only, nothing written: chmod u+w {path}")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         temporary.write_bytes(data)
-        os.replace(temporary, path)
+        if mode is not None:
+            temporary.chmod(mode)
+        os.replace(temporary, file)
     finally:
         temporary.unlink(missing_ok=True)
     return True

@@ -89,5 +89,5 @@ def same_pixels(stored: str, fresh: str) -> bool:
             one.size == other.size
             and one.convert("RGBA").tobytes() == other.convert("RGBA").tobytes()
         )
-    except (OSError, ValueError):  # what was stored is no picture
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # a damaged one
         return False

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from nbformat import v4
+
 import notebook_rules
 from notebook_form import (
     OWN_METADATA,
@@ -20,6 +22,7 @@ from notebook_form import (
     read,
     run_hash,
     set_up_source,
+    table,
     validate,
     write,
 )
@@ -31,31 +34,42 @@ bottom in a fresh kernel and in its own folder, and store them canonically. What
 not touched, so running twice changes no byte. A change in the package shows in no notebook: after
 one, use --all. With --all, only outputs that really differ change, such as times in cells tagged
 nbval-ignore-output; a picture with the same pixels keeps its bytes. A notebook that fails, writes
-to stderr or takes over 60 seconds stays as it was. FILES: by default all of chapters/ and
-solutions/; exercises/ is made from solutions/ by another tool."""
+to stderr or takes over 60 seconds stays as it was, and so does one that is changed while it runs.
+FILES: by default all of chapters/."""
 CHECK_HELP = """\
 Hold the rules that a program can hold, and say of each breach where it is and how to mend it.
-FILES: by default all of chapters/, solutions/ and exercises/; the chapters' own rules hold for
-files in a folder of that name."""
+FILES: by default all of chapters/; the chapters' own rules hold for files in such a folder."""
 SET_UP_HELP = """\
 Write the set-up cell of every notebook anew from its template and from the repository and ref in
-pyproject.toml, [tool.ask-match-blend]. Nothing is executed; counts and outputs stay.
-FILES: by default all of chapters/, solutions/ and exercises/."""
+pyproject.toml, [tool.ask-match-blend]; where there is none, put it before the first code cell.
+Nothing is executed; counts and outputs stay. FILES: by default all of chapters/."""
+
+
+# What can be wrong with one file; the others are still looked at.
+FILE_ERRORS = (NotebookError, OSError, ValueError, RecursionError)
+
+
+def tell(path: Path, error: BaseException) -> None:
+    """Say on stderr what is wrong with a file."""
+    known = isinstance(error, NotebookError)
+    reason = f"{error}" if known else f"{path}: {type(error).__name__}: {error}"
+    print(f"error: {reason}", file=sys.stderr, flush=True)
 
 
 def run_one(path: Path, everything: bool) -> str:
     """Bring one notebook up to date and say what was done."""
+    before = path.read_bytes() if path.is_file() else None  # `read` says what is wrong otherwise
     notebook = read(path)
     validate(path, notebook)
-    if notebook.metadata.get(OWN_METADATA, {}).get("run_hash") == run_hash(notebook):
+    if table(notebook, "metadata", OWN_METADATA).get("run_hash") == run_hash(notebook):
         if not everything:
-            return "written canonically, not run" if write(path, notebook) else "up to date"
+            return "written canonically, not run" if write(path, notebook, before) else "up to date"
     start = time.monotonic()
     done = execute(path, notebook)
     seconds = time.monotonic() - start
     keep_equal_pictures(notebook, done)
     done.metadata[OWN_METADATA] = {"run_hash": run_hash(done)}
-    changed = write(path, done)
+    changed = write(path, done, before)
     return f"ran in {seconds:.1f} s, {'' if changed else 'un'}changed"
 
 
@@ -65,9 +79,9 @@ def run(paths: list[Path], everything: bool = False) -> int:
     for path in paths:
         try:
             print(f"{path}: {run_one(path, everything)}", flush=True)
-        except NotebookError as error:
+        except FILE_ERRORS as error:
             failed = 1
-            print(f"error: {error}", file=sys.stderr, flush=True)
+            tell(path, error)
     return failed
 
 
@@ -75,11 +89,17 @@ def check(paths: list[Path]) -> int:
     """Print every breach of the rules, and how long the cells are; 1 if any rule is broken."""
     found = 0
     for path in paths:
-        problems = list(notebook_rules.problems(path))
+        try:
+            problems = list(notebook_rules.problems(path))
+            code = [] if problems else code_cells(read(path))
+        except FILE_ERRORS as error:
+            found += 1
+            tell(path, error)
+            continue
         found += len(problems)
         print(*problems, sep="\n", end="\n" if problems else "")
         if not problems:
-            lengths = [len(c.source.splitlines()) for c in code_cells(read(path))[1:]] or [0]
+            lengths = [len(c.source.splitlines()) for c in code[1:]] or [0]
             middle = statistics.median(lengths)
             print(f"{path}: in order; {len(lengths)} code cells, median {middle:g} lines")
     print(f"{len(paths)} checked, problems: {found}")
@@ -87,29 +107,33 @@ def check(paths: list[Path]) -> int:
 
 
 def set_up(paths: list[Path], only_check: bool = False) -> int:
-    """Write the set-up cells anew, or only say which differ; 1 if any does or has none."""
+    """Write the set-up cells anew, or only say which differ; 1 if any does or cannot be written."""
     failed = 0
     for path in paths:
         try:
             notebook = read(path)
             validate(path, notebook)
             cell = next((c for c in code_cells(notebook) if c.id == SET_UP_ID), None)
-            if cell is None:
-                raise NotebookError(
-                    f"{path}: no code cell with the id {SET_UP_ID!r}: put one first"
-                )
             before = canonical_text(notebook)
+            if cell is None:
+                if any(c.id == SET_UP_ID for c in notebook.cells):
+                    raise NotebookError(
+                        f"{path} [{SET_UP_ID}]: is no code cell: give it another id"
+                    )
+                kinds = [c.cell_type for c in notebook.cells]
+                cell = v4.new_code_cell(id=SET_UP_ID)
+                notebook.cells.insert([*kinds, "code"].index("code"), cell)
             cell["source"], cell.metadata["tags"] = set_up_source(), [SET_UP_TAG]
             if canonical_text(notebook) == before:
                 continue
             if only_check:
                 failed = 1
-                print(f"{path}: the set-up cell differs: run tools/notebooks.py set-up")
+                print(f"{path}: the set-up cell differs: run make set-up")
             elif write(path, notebook):
                 print(f"{path}: set-up cell written")
-        except NotebookError as error:
+        except FILE_ERRORS as error:
             failed = 1
-            print(f"error: {error}", file=sys.stderr)
+            tell(path, error)
     return failed
 
 

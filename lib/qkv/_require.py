@@ -13,6 +13,18 @@ def whole(name: str, value: object) -> int:
     return value
 
 
+def whole_or_none(name: str, value: object) -> None:
+    """Refuse anything but a whole number or None."""
+    if value is not None:
+        whole(name, value)
+
+
+def not_negative(name: str, value: object) -> None:
+    """Refuse anything but a whole number of at least 0."""
+    if whole(name, value) < 0:
+        raise ValueError(f"{name} must be at least 0, got {value}")
+
+
 def positive_int(name: str, value: object) -> None:
     """Refuse anything but a whole number of at least 1."""
     if whole(name, value) < 1:
@@ -30,6 +42,12 @@ def one_of(name: str, value: object, options: Collection[object]) -> None:
     if value not in options:
         named = ", ".join(map(repr, options))
         raise ValueError(f"{name} must be one of {named}, got {value!r}")
+
+
+def instance(name: str, value: object, kind: type, what: str) -> None:
+    """Refuse what is not of this kind; ``what`` is the kind in words, with its article."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {what}, got {type(value).__name__}")
 
 
 def tensor(name: str, value: object) -> None:
@@ -56,12 +74,8 @@ def tokens(name: str, x: Tensor, width: int, weight: Tensor) -> None:
         )
 
 
-def ids(name: str, value: Tensor, vocab: int, device: torch.device) -> None:
-    """Refuse ids [B, n] that are not int64, empty, elsewhere, or outside 0 … vocab - 1.
-
-    Reading the extremes makes a GPU wait. It is worth it: an id outside the table on
-    a GPU ends the whole process with an error that names nothing.
-    """
+def id_rows(name: str, value: Tensor) -> None:
+    """Refuse what is not a filled int64 tensor [B, n]."""
     tensor(name, value)
     if value.dtype != torch.int64:
         raise TypeError(f"{name} must hold int64 ids, got {value.dtype}; use {name}.long()")
@@ -72,6 +86,15 @@ def ids(name: str, value: Tensor, vocab: int, device: torch.device) -> None:
         )
     if value.numel() == 0:
         raise ValueError(f"{name} is empty: its shape is {list(value.shape)}; give at least one id")
+
+
+def ids(name: str, value: Tensor, vocab: int, device: torch.device) -> None:
+    """Refuse ids [B, n] that are not int64, empty, elsewhere, or outside 0 … vocab - 1.
+
+    Reading the extremes makes a GPU wait. It is worth it: an id outside the table on
+    a GPU ends the whole process with an error that names nothing.
+    """
+    id_rows(name, value)
     same_device(name, value, device)
     low, high = (int(extreme) for extreme in torch.aminmax(value))
     if low < 0 or high >= vocab:
@@ -86,6 +109,18 @@ def one_id(name: str, value: object, vocab: int) -> None:
     """Refuse anything but one id of the vocabulary, as an int."""
     if not 0 <= whole(name, value) < vocab:
         raise ValueError(f"{name} is {value}, outside the vocabulary 0 … {vocab - 1}")
+
+
+def no_row_of_padding(name: str, target: Tensor, pad: int | None) -> None:
+    """Refuse a target row [n] in which nothing counts."""
+    if pad is None:
+        return
+    empty = (target == pad).all(1).nonzero()
+    if len(empty):
+        raise ValueError(
+            f"row {int(empty[0])} of {name} holds nothing but pad = {pad}, so it can be neither "
+            f"right nor wrong; leave such rows out, or count padding with pad=None"
+        )
 
 
 def same_rows(name: str, value: Tensor, other_name: str, other: Tensor) -> None:
@@ -147,6 +182,16 @@ def heads_mask(x_q: Tensor, mask: Tensor) -> None:
         )
 
 
+def heads(name: str, x: Tensor, n_heads: int, width_name: str, width: int) -> None:
+    """Refuse keys or values [..., h, n_kv, width] that were not made for this many heads."""
+    tensor(name, x)
+    if x.dim() < 3 or x.shape[-3] != n_heads or x.shape[-1] != width:
+        raise ValueError(
+            f"{name} must have shape [..., h, n_kv, {width_name}] with h = {n_heads} and "
+            f"{width_name} = {width}, got {list(x.shape)}; keys_values(x_kv) makes it"
+        )
+
+
 def _broadcast(**named: Tensor) -> tuple[int, ...]:
     """The axes before the last two, broadcast against each other."""
     shapes = [x.shape[:-2] for x in named.values()]
@@ -177,4 +222,16 @@ def _mask(mask: Tensor, Q: Tensor, shape: tuple[int, ...]) -> Tensor:
             f"[..., n_q, n_kv]"
         ) from None
     mask = mask if mask.dim() > 1 else mask.reshape(1, -1)  # the kernel refuses [n_kv]
-    return mask if mask.dtype in (torch.bool, Q.dtype) else mask.to(Q.dtype)
+    return mask if mask.dtype in (torch.bool, Q.dtype) else _cast(mask, Q.dtype)
+
+
+def _cast(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The numbers M in the scores' dtype; refuse those that it turns into infinities, and +inf."""
+    cast = mask.to(dtype)
+    wrong = cast.isinf() & (mask != float("-inf"))
+    if bool(wrong.any()):
+        raise ValueError(
+            f"mask holds {mask[wrong][0].item():g}, which is infinite in Q's {dtype}; where "
+            f"nothing may be attended to say -inf, as masks.additive(..., dtype={dtype}) does"
+        )
+    return cast

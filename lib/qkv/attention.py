@@ -46,20 +46,21 @@ def attention(
             nothing may be attended to
     Errors:
         TypeError: an argument is no tensor, or dtypes differ
-        ValueError: shapes or devices do not fit; the message says which and how
+        ValueError: shapes or devices do not fit, or Q's dtype cannot hold the mask's
+            numbers; the message says which and how
     Source:
         Vaswani et al. 2017, section 3.2.1, equation 1
     """
     mask = _require.attention_inputs(Q, K, V, mask)
     if not return_weights:
         return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
-    scores = Q @ K.transpose(-2, -1) / math.sqrt(Q.shape[-1])  # [..., n_q, n_kv]
+    scores = _products(Q, K) / math.sqrt(Q.shape[-1])  # [..., n_q, n_kv]
     if mask is not None:
         if mask.dtype == torch.bool:
             scores = scores.masked_fill(~mask, float("-inf"))
         else:
             scores = scores + mask
-    weights = _softmax(scores)
+    weights = _softmax(scores).to(Q.dtype)
     return weights @ V, weights
 
 
@@ -166,6 +167,8 @@ class MultiHeadAttention(nn.Module):
             returns: as forward
         """
         _require.tokens("x_q", x_q, self.d_model, self.W_Q.weight)
+        _require.heads("K", K, self.n_heads, "d_k", self.d_k)
+        _require.heads("V", V, self.n_heads, "d_v", self.d_v)
         if mask is not None:
             _require.heads_mask(x_q, mask)
         return self._blend(self._split(self.W_Q(x_q), self.d_k), K, V, mask, return_weights)
@@ -187,6 +190,14 @@ class MultiHeadAttention(nn.Module):
         """[..., h, n, d_v] -> [..., n, h * d_v] -> W_O -> [..., n, d_model]."""
         merged: Tensor = self.W_O(heads.transpose(-3, -2).flatten(-2))
         return merged
+
+
+def _products(Q: Tensor, K: Tensor) -> Tensor:
+    """Q K^T; of half types in float32, where large products do not overflow."""
+    if Q.dtype not in (torch.float16, torch.bfloat16):
+        return Q @ K.transpose(-2, -1)
+    with torch.autocast(Q.device.type, enabled=False):  # it would make them half again
+        return Q.float() @ K.float().transpose(-2, -1)
 
 
 def _softmax(scores: Tensor) -> Tensor:

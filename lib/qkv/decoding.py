@@ -32,8 +32,9 @@ def greedy(
         returns: int64 [B, n], n at most limit, without the start id; after a row's
             first `end` the row holds nothing but `end`
     Errors:
-        TypeError, ValueError: ids outside the vocabulary, limit below 1 or beyond
-            the model's max_len
+        TypeError, ValueError: model is no Transformer, ids outside the vocabulary, limit
+            below 1 or beyond the model's max_len
+        FloatingPointError: the model's logits are not finite
     """
     return _write(model, source, start, limit, end, cache, lambda logits: logits.argmax(-1))
 
@@ -63,7 +64,8 @@ def sample(
         raise ValueError(f"temperature must be above 0, got {temperature}; for 0 use greedy")
 
     def draw(logits: Tensor) -> Tensor:
-        shares = (logits / temperature).softmax(-1)
+        logits = logits - logits.amax(-1, keepdim=True)  # a division by little overflows to -inf
+        shares = (logits / max(temperature, torch.finfo(logits.dtype).tiny)).softmax(-1)
         return torch.multinomial(shares, 1, generator=generator).squeeze(-1)
 
     return _write(model, source, start, limit, end, cache, draw)
@@ -152,7 +154,13 @@ class _Kept:
         self.cache = Cache(len(model.decoder)) if cache else None
 
     def logits(self, written: Tensor, memory: Tensor, source: Tensor) -> Tensor:
-        return self.model.decode(written, memory, source, self.cache)[:, -1]
+        logits = self.model.decode(written, memory, source, self.cache)[:, -1]
+        if not bool(logits.amax(-1).isfinite().all()):  # -inf beside finite ones rules a token out
+            raise FloatingPointError(
+                "the model's logits are not finite, so there is no likeliest token; look for "
+                "NaN or infinity in its weights"
+            )
+        return logits
 
     def select(self, rows: Tensor) -> None:
         if self.cache is not None:
@@ -165,6 +173,7 @@ def _times(x: Tensor, beams: int) -> Tensor:
 
 
 def _check(model: Transformer, source: Tensor, start: int, limit: int, end: int | None) -> int:
+    _require.instance("model", model, Transformer, "a Transformer")
     _require.positive_int("limit", limit)
     embedding = model.target_embedding
     _require.one_id("start", start, embedding.vocab)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from qkv import _require
 from qkv._files import write_whole
 from qkv.metrics import accuracy
 from qkv.tasks import Task
@@ -87,8 +88,11 @@ def measure(model: Transformer, task: Task, pad: int | None = None) -> dict[str,
     """The eight accuracies of a `Record`: train and test, teacher-forced and free-running.
 
     Errors:
-        as `teacher_forced`, `free_running` and `accuracy`
+        as `teacher_forced`, `free_running` and `accuracy`; TypeError: task is no Task
     """
+    _require.instance("model", model, Transformer, "a Transformer")
+    _require.instance("task", task, Task, "a Task, such as addition()")
+    _require.whole_or_none("pad", pad)
     measured = {}
     for split, rows in (("train", task.train), ("test", task.test)):
         for way, answer in (("teacher", teacher_forced), ("free", free_running)):

@@ -45,7 +45,7 @@ class Embedding(nn.Module):
         returns: [B, n, d_model]; the first id stands at position `first`
     Errors:
         TypeError, ValueError: ids that are no int64 [B, n], outside the vocabulary,
-            or reaching beyond max_len positions
+            or reaching beyond max_len positions; first is no whole number of at least 0
     Source:
         Vaswani et al. 2017, sections 3.4 and 3.5; dropout: section 5.4
     """
@@ -78,6 +78,7 @@ class Embedding(nn.Module):
     def check(self, name: str, ids: Tensor, first: int = 0) -> None:
         """Refuse ids that forward cannot take, under the name that the caller knows."""
         _require.ids(name, ids, self.vocab, self.table.weight.device)
+        _require.not_negative("first", first)
         last = first + ids.shape[1]
         if last > self.max_len:
             raise ValueError(
@@ -120,13 +121,15 @@ class Residual(nn.Module):
     Shapes:
         x: [..., d_model], and so what sublayer takes and returns; so the result
     Errors:
-        ValueError: norm is neither "post" nor "pre", dropout is not in [0, 1)
+        TypeError, ValueError: d_model is not a whole number of at least 1, norm neither
+            "post" nor "pre", dropout not in [0, 1); sublayer returns another shape than x
     Source:
         Vaswani et al. 2017, section 3.1; pre-norm: Xiong et al. 2020
     """
 
     def __init__(self, d_model: int, norm: Norm = "post", dropout: float = 0.0) -> None:
         super().__init__()
+        _require.positive_int("d_model", d_model)
         _require.one_of("norm", norm, ("post", "pre"))
         self.order = norm
         self.norm = nn.LayerNorm(d_model)
@@ -135,10 +138,21 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         out: Tensor
         if self.order == "post":
-            out = self.norm(x + self.dropout(sublayer(x)))
+            out = self.norm(x + self.dropout(_same_shape(sublayer(x), x)))
         else:
-            out = x + self.dropout(sublayer(self.norm(x)))
+            out = x + self.dropout(_same_shape(sublayer(self.norm(x)), x))
         return out
+
+
+def _same_shape(detour: Tensor, x: Tensor) -> Tensor:
+    """Refuse what comes back from a detour and cannot join the road."""
+    if not isinstance(detour, Tensor):
+        raise TypeError(f"sublayer must return a torch.Tensor, got {type(detour).__name__}")
+    if detour.shape != x.shape:
+        raise ValueError(
+            f"sublayer must return the shape of x, {list(x.shape)}, got {list(detour.shape)}"
+        )
+    return detour
 
 
 def make_dropout(rate: float) -> nn.Module:

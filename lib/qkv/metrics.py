@@ -37,17 +37,12 @@ def accuracy(predicted: Tensor, target: Tensor, pad: int | None = None) -> Accur
         predicted, target: ids [B, n]
         returns: (per_token, per_sequence), two floats
     Errors:
-        TypeError: an argument is no tensor of whole numbers
+        TypeError: an argument is no tensor of whole numbers, pad no whole number
         ValueError: shapes or devices differ, there is nothing to count, or a row holds
             padding alone
     """
     right, counted = _right(predicted, target, pad)
-    empty = (~counted.any(1)).nonzero()
-    if len(empty):
-        raise ValueError(
-            f"row {int(empty[0])} of target holds nothing but pad = {pad}, so it can be neither "
-            f"right nor wrong; leave such rows out, or count padding with pad=None"
-        )
+    _require.no_row_of_padding("target", target, pad)
     tokens = int((right & counted).sum()) / int(counted.sum())
     sequences = int((right | ~counted).all(1).sum()) / len(target)
     return Accuracy(tokens, sequences)
@@ -90,6 +85,7 @@ def majority(targets: Tensor) -> Majority:
 
 def _right(predicted: Tensor, target: Tensor, pad: int | None) -> tuple[Tensor, Tensor]:
     """Which tokens are right, and which count: two Boolean [B, n]."""
+    _require.whole_or_none("pad", pad)
     _ids("target", target)
     _require.tensor("predicted", predicted)
     if predicted.shape != target.shape:

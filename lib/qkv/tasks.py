@@ -43,6 +43,21 @@ class Rows(NamedTuple):
         return Rows(self.source.to(device), self.target.to(device))
 
 
+def check_rows(name: str, rows: Rows, *, may_be_none: bool = False) -> None:
+    """Refuse what is no Rows, sides that are no int64 [n, length] or not equally many."""
+    _require.instance(name, rows, Rows, "Rows(source, target), such as task.test")
+    for side, ids in zip(Rows._fields, rows, strict=True):
+        _require.tensor(f"{name}.{side}", ids)
+        if not may_be_none or ids.dim() != 2 or len(ids):
+            _require.id_rows(f"{name}.{side}", ids)
+    if len(rows.source) != len(rows.target):
+        raise ValueError(
+            f"{name} has {len(rows.source)} sources and {len(rows.target)} targets; "
+            f"each source needs its own target"
+        )
+    _require.same_device(f"{name}.target", rows.target, rows.source.device)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """Rows to learn from, other rows to be tested on, and how to read them.
@@ -52,8 +67,9 @@ class Task:
     ended: "36_" is right where "365" is wrong.
 
     Errors:
-        TypeError, ValueError: rows that are no int64 [n, length], sources and targets
-            that are not equally many, ids outside the vocabulary
+        TypeError, ValueError: vocabulary is no Vocabulary, rows that are no int64
+            [n, length], sources and targets that are not equally many, ids outside the
+            vocabulary
     """
 
     name: str
@@ -64,24 +80,14 @@ class Task:
     pad: int
 
     def __post_init__(self) -> None:
+        _require.instance("vocabulary", self.vocabulary, Vocabulary, "a Vocabulary")
         for name, value in (("start", self.start), ("pad", self.pad)):
-            if not 0 <= value < len(self.vocabulary):
-                raise ValueError(
-                    f"{name} is {value}, outside the vocabulary 0 … {len(self.vocabulary) - 1}"
-                )
+            _require.one_id(name, value, len(self.vocabulary))
         for split, rows in (("train", self.train), ("test", self.test)):
-            if not isinstance(rows, Rows):
-                raise TypeError(f"{split} must be Rows(source, target), got {type(rows).__name__}")
+            check_rows(split, rows, may_be_none=split == "test")
             for side, ids in zip(Rows._fields, rows, strict=True):
-                name = f"{split}.{side}"
-                _require.tensor(name, ids)
-                if split == "train" or ids.numel():  # a task may come without test rows
-                    _require.ids(name, ids, len(self.vocabulary), ids.device)
-            if len(rows.source) != len(rows.target):
-                raise ValueError(
-                    f"{split} has {len(rows.source)} sources and {len(rows.target)} targets; "
-                    f"each source needs its own target"
-                )
+                if len(ids):
+                    _require.ids(f"{split}.{side}", ids, len(self.vocabulary), ids.device)
 
     def __repr__(self) -> str:
         source, target = self.train
@@ -156,8 +162,10 @@ def write_tsv(task: Task, path: str | os.PathLike[str]) -> None:
     file appears whole or not at all.
 
     Errors:
+        TypeError: task is no Task
         OSError: the folder is missing or may not be written to
     """
+    _require.instance("task", task, Task, "a Task, such as addition()")
     lines = ["split\tsource\ttarget"]
     for split, rows in (("train", task.train), ("test", task.test)):
         for source, target in zip(*rows, strict=True):

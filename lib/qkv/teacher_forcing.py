@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from qkv import _require
 from qkv.decoding import greedy
 from qkv.modes import evaluating
-from qkv.tasks import Rows
+from qkv.tasks import Rows, check_rows
 from qkv.transformer import Transformer
 
 ROWS_AT_ONCE = 1000  # bounds the memory that a large set of rows takes
@@ -54,8 +54,11 @@ def teacher_forced(model: nn.Module, rows: Rows, *, start: int) -> Tensor:
         rows: source [B, n_source], target [B, n_target]
         returns: ids [B, n_target], on the rows' device
     Errors:
-        TypeError, ValueError: rows are no Rows or are empty; what the model refuses
+        TypeError, ValueError: model is no module, rows are no Rows, are empty or do not
+            fit together; what the model refuses
     """
+    _require.instance("model", model, nn.Module, "a torch.nn.Module, such as a Transformer")
+    check_rows("rows", rows)
     answers = []
     with evaluating(model):
         for source, target in _parts(model, rows):
@@ -72,8 +75,11 @@ def free_running(model: Transformer, rows: Rows, *, start: int) -> Tensor:
         rows: source [B, n_source], target [B, n_target]
         returns: ids [B, n_target], on the rows' device
     Errors:
-        TypeError, ValueError: rows are no Rows or are empty; what `greedy` refuses
+        TypeError, ValueError: model is no Transformer, rows are no Rows, are empty or do
+            not fit together; what `greedy` refuses
     """
+    _require.instance("model", model, Transformer, "a Transformer")
+    check_rows("rows", rows)
     answers = []
     with evaluating(model):
         for source, target in _parts(model, rows):
@@ -83,13 +89,5 @@ def free_running(model: Transformer, rows: Rows, *, start: int) -> Tensor:
 
 def _parts(model: nn.Module, rows: Rows) -> Iterator[tuple[Tensor, Tensor]]:
     """The rows, some at a time, where the model is."""
-    if not isinstance(rows, Rows):
-        raise TypeError(
-            f"rows must be Rows(source, target), such as task.test, got {type(rows).__name__}"
-        )
-    if rows.target.numel() == 0:
-        raise ValueError(
-            f"rows are empty: target has shape {list(rows.target.shape)}; give at least one row"
-        )
     moved = rows.to(next(model.parameters()).device)
     yield from zip(*(torch.split(ids, ROWS_AT_ONCE) for ids in moved), strict=True)

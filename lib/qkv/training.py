@@ -21,7 +21,7 @@ from qkv.devices import device
 from qkv.history import History, Record, measure
 from qkv.metrics import accuracy, accuracy_by_position, majority
 from qkv.modes import keeping_mode
-from qkv.tasks import Rows, Task
+from qkv.tasks import Rows, Task, check_rows
 from qkv.teacher_forcing import free_running, shift, teacher_forced
 from qkv.transformer import Transformer
 
@@ -51,7 +51,7 @@ def loss(logits: Tensor, target: Tensor, pad: int | None = None) -> Tensor:
         target: int64 ids [..., n]
         returns: a scalar
     Errors:
-        TypeError: logits are not floating, target is not int64
+        TypeError: logits are not floating, target is not int64, pad no whole number
         ValueError: shapes or devices differ, there is nothing to count, or an id lies
             outside the vocabulary
     """
@@ -64,6 +64,7 @@ def loss(logits: Tensor, target: Tensor, pad: int | None = None) -> Tensor:
             f"logits {list(logits.shape)} must have the shape of target {list(target.shape)} "
             f"and one more axis, the vocabulary, at the end"
         )
+    _require.whole_or_none("pad", pad)
     ids = target.reshape(1, -1)
     _require.ids("target", ids, logits.shape[-1], logits.device)
     if pad is not None and bool((ids == pad).all()):
@@ -89,27 +90,36 @@ def train_epoch(
 
     The model and the rows must be on one device; the generator is one of the CPU, so
     that the order is the same on every device. The scheduler, if any, takes a step after
-    each batch. The model is left in train mode.
+    each batch. The model is left in train mode; after an error, in the mode in which it came.
 
     Shapes:
         rows: source [B, n_source], target [B, n_target]
-        returns: the loss as a float, the mean over the rows
+        returns: the loss as a float, the mean over the rows; with pad, the mean of the
+            batches' losses, each over the positions that count in it, weighted by its rows
     Errors:
-        TypeError, ValueError: batch_size is below 1; what the model or `loss` refuses
+        TypeError, ValueError: an argument of the wrong type, batch_size below 1, rows that
+            are empty or do not fit together; what the model or `loss` refuses
     """
+    _require.instance("model", model, nn.Module, "a torch.nn.Module, such as a Transformer")
+    check_rows("rows", rows)
+    _trainers(optimizer, scheduler)
+    _require.whole("start", start)
     _require.positive_int("batch_size", batch_size)
-    model.train()
+    _require.whole_or_none("pad", pad)
     order = torch.randperm(len(rows.source), generator=generator).to(rows.source.device)
     total = torch.zeros((), device=rows.source.device)  # stays there: a GPU need not wait
-    for batch in torch.split(order, batch_size):
-        target = rows.target[batch]
-        batch_loss = loss(model(rows.source[batch], shift(target, start)), target, pad)
-        optimizer.zero_grad()
-        batch_loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if scheduler is not None:
-            scheduler.step()
-        total += batch_loss.detach() * len(batch)
+    with keeping_mode(model):
+        model.train()
+        for batch in torch.split(order, min(batch_size, len(order))):
+            target = rows.target[batch]
+            batch_loss = loss(model(rows.source[batch], shift(target, start)), target, pad)
+            optimizer.zero_grad()
+            batch_loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+            total += batch_loss.detach() * len(batch)
+    model.train()
     return total.item() / len(order)
 
 
@@ -141,23 +151,28 @@ def fit(
             all, which is right for the tasks of qkv.tasks: a target's padding is how the
             model says that a number has ended, and unless it counts, "365" passes for
             "36_". Where targets end in an id of their own, leave their padding out.
-        seed: of the rows' order and of dropout; the global random state stays untouched.
+        seed: of the rows' order and of dropout; the random state of the CPU, and of the CUDA
+            device that trains, is afterwards what it was before.
             Equal seeds and models give equal histories on one machine.
         device: where to train; by default the fastest there is. The model moves there
             and stays there.
     Errors:
-        TypeError, ValueError: an argument out of range, a device that cannot be used, an
-            optimizer that holds other parameters, a task without test rows
+        TypeError, ValueError: an argument out of range or of the wrong type, a device that
+            cannot be used, an optimizer that holds other parameters, a task without test
+            rows or with rows that the model cannot take; nothing has been trained then
         FloatingPointError: the loss is not finite any more; the message says when
     Source:
         Vaswani et al. 2017, section 5 (there: Adam with a warm-up)
     """
-    if not isinstance(task, Task):
-        raise TypeError(f"task must be a Task, such as addition(), got {type(task).__name__}")
+    _require.instance("model", model, Transformer, "a Transformer")
+    _require.instance("task", task, Task, "a Task, such as addition()")
     if len(task.test.source) == 0:
         raise ValueError("task has no test rows to measure on; make it with n_test of at least 1")
     for name, value in (("epochs", epochs), ("batch_size", batch_size), ("log_every", log_every)):
         _require.positive_int(name, value)
+    _require.whole("seed", seed)
+    _require.whole_or_none("pad", pad)
+    _fitting(model, task, pad)
     optimizer = _optimizer(model, learning_rate, optimizer, scheduler)
     where = devices.device(device)
     model.to(where)
@@ -198,6 +213,27 @@ def fit(
     return history
 
 
+def _fitting(model: Transformer, task: Task, pad: int | None) -> None:
+    """Refuse rows that the model cannot take or that have nothing to count."""
+    _require.one_id("task.start", task.start, model.target_embedding.vocab)
+    for split, rows in (("train", task.train), ("test", task.test)):
+        for side, embedding in (
+            ("source", model.source_embedding),
+            ("target", model.target_embedding),
+        ):
+            ids = getattr(rows, side).to(embedding.table.weight.device)
+            embedding.check(f"task.{split}.{side}", ids)
+        _require.no_row_of_padding(f"task.{split}.target", rows.target, pad)
+
+
+def _trainers(optimizer: Optimizer, scheduler: LRScheduler | None) -> None:
+    """Refuse what cannot take a step."""
+    _require.instance("optimizer", optimizer, Optimizer, "a torch.optim.Optimizer")
+    if scheduler is not None:
+        what = "a scheduler from torch.optim.lr_scheduler"
+        _require.instance("scheduler", scheduler, LRScheduler, what)
+
+
 def _optimizer(
     model: nn.Module,
     learning_rate: float | None,
@@ -205,6 +241,8 @@ def _optimizer(
     scheduler: LRScheduler | None,
 ) -> Optimizer:
     """The optimiser handed in, if it belongs to this model and scheduler, else AdamW."""
+    if optimizer is not None:
+        _trainers(optimizer, scheduler)
     belongs = optimizer is not None and getattr(scheduler, "optimizer", optimizer) is optimizer
     if scheduler is not None and not belongs:
         raise ValueError(
@@ -213,6 +251,7 @@ def _optimizer(
         )
     if optimizer is None:
         rate = 1e-3 if learning_rate is None else learning_rate
+        _require.number("learning_rate", rate)
         if not 0 < rate < math.inf:
             raise ValueError(f"learning_rate must be above 0 and finite, got {rate}")
         return AdamW(model.parameters(), lr=rate)

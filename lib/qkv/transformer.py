@@ -186,11 +186,34 @@ class Transformer(nn.Module):
             target: [B, n_target]   memory: [B, n_source, d_model]
             source: [B, n_source], read for its padding alone
             returns: [B, n_target - seen, target_vocab]; without a cache, seen is 0
+        Errors:
+            TypeError, ValueError: as the class; a cache for another number of layers, or
+                one that has seen all of target
         """
-        cache = Cache(len(self.decoder)) if cache is None else cache
+        n_layers = len(self.decoder)
+        cache = Cache(n_layers) if cache is None else cache
+        _require.instance("cache", cache, Cache, "a Cache")
+        if len(cache.blocks) != n_layers:
+            raise ValueError(
+                f"cache is for {len(cache.blocks)} layers, the model has {n_layers}; "
+                f"make it with Cache({n_layers})"
+            )
         self.target_embedding.check("target", target)
         _require.tensor("memory", memory)
+        if memory.dim() != 3:
+            raise ValueError(
+                f"memory must have shape [B, n_source, d_model], got {list(memory.shape)}; "
+                f"encode(source) makes it"
+            )
+        _require.tokens("memory", memory, self.to_vocab.in_features, self.to_vocab.weight)
         _require.same_rows("target", target, "memory", memory)
+        _require.id_rows("source", source)
+        if source.shape != memory.shape[:2]:
+            raise ValueError(
+                f"source must have the shape [B, n_source] of memory, {list(memory.shape[:2])}, "
+                f"got {list(source.shape)}; give the ids that encode was given"
+            )
+        _require.same_device("source", source, memory.device)
         if target.shape[1] <= cache.seen:
             raise ValueError(
                 f"target has {target.shape[1]} ids, the cache has seen {cache.seen}; "

@@ -14,7 +14,8 @@ class Vocabulary:
     Its length is the size to give a model: ``len(vocabulary)`` ids, 0 … len - 1.
 
     Errors:
-        TypeError, ValueError: symbols is not a string, is empty, or repeats a character
+        TypeError, ValueError: symbols is not a string, is empty, repeats a character, or
+            holds a tab or a line break, which part the columns and lines of a file
     """
 
     symbols: str
@@ -29,6 +30,13 @@ class Vocabulary:
         if repeated or not self.symbols:
             what = f"repeats {', '.join(map(repr, repeated))}" if repeated else "is empty"
             raise ValueError(f"symbols {what}: {self.symbols!r}; give each symbol once")
+
+        breaks = [s for s in self.symbols if s in "\t\n\r"]
+        if breaks:
+            raise ValueError(
+                f"symbols holds {', '.join(map(repr, breaks))}: {self.symbols!r}; a tab or a line "
+                f"break would tear a row of a file apart, so give another character"
+            )
 
     def __len__(self) -> int:
         return len(self.symbols)
@@ -65,12 +73,18 @@ class Vocabulary:
         """
         if isinstance(ids, str):
             raise TypeError(f"ids must be whole numbers, got the str {ids!r}; text has ids(text)")
-        row = torch.as_tensor(ids)
+        try:
+            row = torch.as_tensor(ids)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(
+                f"ids must be whole numbers, a tensor or a list, got {type(ids).__name__}: {ids!r}"
+            ) from None
         if row.dim() != 1:
             raise ValueError(
                 f"ids must be one row [n], got {list(row.shape)}; for many rows call text on each"
             )
-        if row.numel() and (row.is_floating_point() or row.dtype == torch.bool):
+        whole = not (row.is_floating_point() or row.is_complex() or row.dtype == torch.bool)
+        if row.numel() and not whole:
             raise TypeError(f"ids must hold whole numbers, got {row.dtype}")
         places: list[int] = row.tolist()
         for i, place in enumerate(places):

@@ -2,10 +2,11 @@
 
 import base64
 import re
+from typing import Any
 
 from nbformat import NotebookNode
 
-from notebook_form import NotebookError, code_cells, read
+from notebook_form import NotebookError, code_cells, read, table
 
 from .page import WORDS, Found, Page
 
@@ -16,16 +17,19 @@ def pictures_are_described(page: Page) -> Found:
     for name, cell in page.code:
         bundles = [output.data for output in cell.outputs if "data" in output]
         images = [(kind, b[kind]) for b in bundles for kind in b if kind.startswith("image/")]
-        mystnb = cell.metadata.get("mystnb", {})
-        figure, alt = mystnb.get("figure", {}), mystnb.get("image", {}).get("alt", "")
-        if mystnb and not images and cell.execution_count:
+        figure = table(cell, "metadata", "mystnb", "figure")
+        alt = _words(table(cell, "metadata", "mystnb", "image"), "alt")
+        if cell.metadata.get("mystnb") and not images and cell.execution_count:
             yield name, "describes a picture (mystnb) and shows none: end it with the figure"
         if not images:
             continue
         if len(images) > 1:
             yield name, f"{len(images)} pictures: show one a cell"
         for kind, data in images:
-            size = len(base64.b64decode(data)) if kind == "image/png" else 0
+            size = _size(data) if kind == "image/png" else 0
+            if size is None:
+                yield name, "the png is damaged (no base64): run the notebook again"
+                continue
             if kind != "image/png":
                 yield name, f"a picture of type {kind}: show a png"
             if size > LARGEST_PNG:
@@ -36,10 +40,10 @@ def pictures_are_described(page: Page) -> Found:
                 "a picture without its own alt text: say what is seen in the metadata, mystnb ->"
                 " image -> alt",
             )
-        if not figure.get("caption", "").strip():
+        if not _words(figure, "caption").strip():
             yield name, "a picture without caption: say its point in mystnb -> figure -> caption"
         start = f"fig-{page.number}-"
-        if not re.fullmatch(f"{start}{WORDS}", figure.get("name", "")):
+        if not re.fullmatch(f"{start}{WORDS}", _words(figure, "name")):
             yield (
                 name,
                 f"the figure's name is {figure.get('name', '')!r}: let mystnb -> figure -> name"
@@ -47,12 +51,23 @@ def pictures_are_described(page: Page) -> Found:
             )
 
 
+def _words(described: dict[str, Any], key: str) -> str:
+    return value if isinstance(value := described.get(key), str) else ""
+
+
+def _size(data: str) -> int | None:
+    try:
+        return len(base64.b64decode(data))
+    except ValueError:
+        return None
+
+
 def figure_names(notebook: NotebookNode) -> list[tuple[str, str]]:
     """The figures a notebook names, each with its cell's id."""
     return [
         (str(figure["name"]), cell.get("id", ""))
         for cell in code_cells(notebook)
-        if (figure := cell.metadata.get("mystnb", {}).get("figure", {})).get("name")
+        if (figure := table(cell, "metadata", "mystnb", "figure")).get("name")
     ]
 
 

@@ -1,10 +1,11 @@
 """Rules for the markdown of every notebook: it reads the same in the book, Colab and JupyterLab."""
 
+import os
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from notebook_form import read
+from notebook_form import NotebookError, read
 from notebook_markdown import Prose
 
 from .page import Found, Page
@@ -75,14 +76,18 @@ def links_lead_somewhere(page: Page) -> Found:
     for name, node in page.prose.nodes("html_block", "html_inline"):
         links += [(name, href) for href in re.findall(r'<a\s[^>]*href="([^"]*)"', node.content)]
     for name, href in links:
-        parts = urlsplit(href)
+        try:
+            parts = urlsplit(href)
+        except ValueError:
+            yield name, f"the link {href} is no address: mend it"
+            continue
         if parts.scheme or parts.netloc:
             continue
         target = page.path.parent / unquote(parts.path) if parts.path else page.path
         if parts.path.startswith("/"):
             yield name, f"the link {href} is absolute: make it relative to this file"
-        elif not target.exists():
-            yield name, f"the link {href} leads to no file: mend the path"
+        elif not os.path.exists(target):  # Path.exists raises where a path is too long
+            yield name, f"the link {href[:80]} leads to no file: mend the path"
         elif parts.fragment and unquote(parts.fragment) not in _anchors(target, page):
             yield (
                 name,
@@ -95,9 +100,14 @@ def _anchors(target: Path, page: Page) -> set[str | None]:
     if target == page.path:
         prose = page.prose
     elif target.suffix == ".ipynb":
-        prose = Page(target, read(target)).prose
+        try:
+            prose = Page(target, read(target)).prose
+        except (NotebookError, AttributeError):
+            return set()  # told where that notebook is checked itself
+    elif target.suffix == ".md" and target.is_file():
+        prose = Prose((("", target.read_text(encoding="utf-8", errors="replace")),))
     else:
-        prose = Prose((("", target.read_text(encoding="utf-8")),))
+        return set()
     return {heading.anchor for heading in prose.headings}
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
+from qkv.figures.grid import alike, array
 from qkv.figures.picture import INK, LINE, QUIET, TEXT, Box, Picture, chart, new, sheet, text
 
 Look = tuple[str, str | tuple[float, Sequence[float]]]  # a colour, and a line style of matplotlib's
@@ -59,6 +60,8 @@ def learning(
     ...     across="epoch",
     ... )
     """
+    if not panels:
+        raise ValueError("panels is empty: give one Panel or more")
     columns = min(len(panels), 2)
     left, gap, margin = 0.85, 0.7, 0.65
     width = (7 - left - margin - (columns - 1) * gap) / columns
@@ -92,13 +95,16 @@ def draw(
     axes: Axes, panel: Panel, looks: Mapping[str, Look], times: ArrayLike | None = None
 ) -> None:
     """One panel's curves, bands and baselines on axes that are there already."""
+    if not panel.runs:
+        raise ValueError(f"panel {panel.title!r} has no runs: give it at least one kind of model")
     largest = 0.0
     for name, runs in panel.runs.items():
         colour, dashes = looks[name]
-        table = np.asarray(runs, dtype=float)
+        table = array(runs)
         if table.ndim != 2:
             raise ValueError(f"runs {name!r} have shape {table.shape}, expected [seeds, times]")
-        at = np.arange(table.shape[1]) if times is None else np.asarray(times, dtype=float)
+        at = np.arange(table.shape[1]) if times is None else array(times)
+        alike(times=len(at), numbers_a_run=table.shape[1])
         low, high = table.min(axis=0), table.max(axis=0)
         axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
         axes.plot(at, np.median(table, axis=0), color=colour, linestyle=dashes, linewidth=3)

@@ -57,6 +57,26 @@ WEIGHT_MAP = LinearSegmentedColormap.from_list("weights", ["#ffffff", WEIGHTS.co
 SCORE_MAP = LinearSegmentedColormap.from_list("scores", ["#8C510A", "#ffffff", "#A0417A"])
 
 
+def array(values: ArrayLike) -> NDArray[np.float64]:
+    """Numbers for NumPy, also those of a tensor that requires gradients."""
+    detached = getattr(values, "detach", lambda: values)()
+    return np.asarray(detached, dtype=float)
+
+
+def alike(**counts: int) -> None:
+    """Refuse with a ValueError unless there are as many of each: `alike(words=3, weights=3)`."""
+    if len(set(counts.values())) > 1:
+        given = ", ".join(f"{count} {name}" for name, count in counts.items())
+        raise ValueError(f"{given}: give as many of each")
+
+
+def at_most(most: int, **counts: int) -> None:
+    """Refuse with a ValueError more than a picture has room for: `at_most(5, books=6)`."""
+    for name, count in counts.items():
+        if count > most:
+            raise ValueError(f"{count} {name}, but the picture has room for {most}: leave some out")
+
+
 def mix(colour: str, strength: float) -> Colour:
     """The colour thinned with white: 1 is the colour, 0 is white."""
     red, green, blue = (1 - strength * (1 - part) for part in to_rgb(colour))
@@ -145,7 +165,7 @@ def matrix(
     `strength` thins the colour, 0 to 1: one number, or one a row as [rows, 1], or [rows, columns].
     """
     box = Box(x, y, columns * cell, rows * cell)
-    thinned = np.broadcast_to(np.asarray(strength, dtype=float), (rows, columns))
+    thinned = np.broadcast_to(array(strength), (rows, columns))
     for i, j in np.ndindex(rows, columns):
         place = Box(x + j * cell, y + i * cell, cell, cell)
         words = f"{numbers[i][j]}" if numbers is not None else ""
@@ -171,7 +191,7 @@ def weights(
 
     `numbers` is their format, as ".2f"; none are written without it. `mask`: True = may attend.
     """
-    table = np.asarray(values, dtype=float)
+    table = array(values)
     return _heat(axes, x, y, table, WEIGHT_MAP(table), WEIGHTS.label, cell, numbers, mask)
 
 
@@ -190,9 +210,10 @@ def scores(
 
     The colours end at -reach and reach (default: the largest score). `mask`: True = may attend.
     """
-    table = np.asarray(values, dtype=float)
+    table = array(values)
     if reach is None:
-        reach = float(np.abs(table[np.isfinite(table)]).max())
+        reach = float(np.abs(table[np.isfinite(table)]).max(initial=0))
+    reach = reach or 1.0  # where all scores are 0, all are white
     faces = SCORE_MAP(0.5 + table / (2 * reach))
     return _heat(axes, x, y, table, faces, "scores", cell, numbers, mask)
 
@@ -208,8 +229,12 @@ def _heat(
     numbers: str,
     mask: ArrayLike | None,
 ) -> Box:
+    seen = np.ones(table.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+    if table.ndim != 2:
+        raise ValueError(f"{role} have shape {table.shape}, expected [n_q, n_kv]")
+    if seen.shape != table.shape:
+        raise ValueError(f"mask has shape {seen.shape}, {role} have {table.shape}: make them equal")
     rows, columns = table.shape
-    seen = np.broadcast_to(True if mask is None else np.asarray(mask, dtype=bool), table.shape)
     for i, j in np.ndindex(rows, columns):
         place = Box(x + j * cell, y + i * cell, cell, cell)
         if not seen[i, j]:

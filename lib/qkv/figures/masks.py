@@ -36,11 +36,13 @@ def causal(words: Sequence[str] = WORDS, weights: ArrayLike = PUBLISHED) -> Pict
 
     >>> causal()
     """
-    n = len(words)
+    n, table = len(words), grid.array(weights)
+    if table.shape != (n, n):
+        raise ValueError(f"weights have shape {table.shape}, expected {(n, n)} for {n} words")
     figure = new(7, 4)
     axes = sheet(figure)
     may = np.tri(n, dtype=bool)
-    box = grid.weights(axes, 2.1, 0.6, weights, cell=0.8, numbers=".2f", mask=may)
+    box = grid.weights(axes, 2.1, 0.6, table, cell=0.8, numbers=".2f", mask=may)
     tokens(axes, box, rows=words, columns=words)
     return figure
 
@@ -145,6 +147,14 @@ def leak_test(
     ...     {"causal": [0, 0, 0, 0, 0.7, 0.9], "no mask": [0.3, 0.2, 0.3, 0.4, 0.9, 1.0]},
     ... )
     """
+    outputs = {name: grid.array(values) for name, values in differences.items()}
+    grid.alike(words=len(words), changed=len(changed))
+    for name, moved in outputs.items():
+        if moved.shape != (len(words),):
+            raise ValueError(
+                f"differences {name!r} have shape {moved.shape}, expected one for each of"
+                f" {len(words)} words"
+            )
     figure = new(7, 1.8 + 1.3 * len(differences))
     axes = sheet(figure)
     left, pitch, height = 1.45, 5.4 / len(words), 0.5
@@ -157,12 +167,12 @@ def leak_test(
             if not same:
                 outline(axes, place, width=4)
     text(axes, left, 1.65, "outputs differ by", across="left")
-    largest = max(float(np.asarray(values).max()) for values in differences.values())
-    for row, (name, values) in enumerate(differences.items()):
+    largest = max(float(moved.max()) for moved in outputs.values()) or 1.0
+    for row, (name, moved) in enumerate(outputs.items()):
         foot = 2.9 + 1.3 * row
         text(axes, 0.15, foot - 0.2, name, across="left")
         axes.plot([left, left + 5.4], [foot, foot], color=INK, linewidth=2)
-        for j, value in enumerate(np.asarray(values, dtype=float)):
+        for j, value in enumerate(moved):
             tall = 0.95 * value / largest
             bar = Box(left + j * pitch, foot - tall, pitch - 0.08, tall)
             if value:

@@ -40,7 +40,9 @@ def library(query: str, labels: Sequence[str], weights: ArrayLike) -> Picture:
 
     >>> library("cats", ["kittens", "lions", "dogs", "milk", "maps"], [0.6, 0.2, 0.1, 0.08, 0.02])
     """
-    share = np.asarray(weights, dtype=float)
+    share = grid.array(weights)
+    grid.alike(labels=len(labels), weights=len(share))
+    grid.at_most(5, books=len(labels))
     figure = new(7, 4.9)
     axes = sheet(figure)
     width, pitch, left, foot = 0.58, 0.7, 1.75, 3.2
@@ -137,7 +139,8 @@ def row(words: Sequence[str], weights: ArrayLike, asking: str = "it") -> Picture
     >>> words = "The cat sat because it was tired".split()
     >>> row(words, [0.03, 0.62, 0.08, 0.05, 0.14, 0.03, 0.05])
     """
-    share = np.asarray(weights, dtype=float)
+    share = grid.array(weights)
+    grid.alike(words=len(words), weights=len(share))
     figure = new(7, 4.6)
     axes = sheet(figure)
     pitch, width, foot = 6.6 / len(words), 0.62, 2.45
@@ -171,7 +174,12 @@ def heat_map(weights: ArrayLike, rows: Sequence[str], columns: Sequence[str]) ->
     >>> words = "The cat sat because it was tired".split()
     >>> heat_map([[0.03, 0.62, 0.08, 0.05, 0.14, 0.03, 0.05]], ["it"], words)
     """
-    table = np.asarray(weights, dtype=float)
+    table = grid.array(weights)
+    if table.shape != (len(rows), len(columns)):
+        raise ValueError(
+            f"weights have shape {table.shape}, expected {(len(rows), len(columns))}: one row for"
+            " each word that asks, one column for each that is asked"
+        )
     left, top, n = (
         0.2 + 0.16 * max(map(len, rows)),
         0.35 + 0.14 * max(map(len, columns)),
@@ -192,7 +200,9 @@ def one_position(i: int = 2, scores: ArrayLike = EXAMPLE_SCORES) -> Picture:
 
     >>> one_position()
     """
-    table = np.asarray(scores, dtype=float)
+    table = grid.array(scores)
+    if table.ndim != 2 or table.shape[0] != table.shape[1]:
+        raise ValueError(f"scores have shape {table.shape}, expected [n, n]")
     share = _softmax(table[i])
     n, cell, top = len(table), 0.325, 0.35
     line, reach = top + i * cell, float(np.abs(table).max())
@@ -234,13 +244,16 @@ def lookup(
 ) -> Picture:
     """Hard look-up takes one value and leaves the rest; soft look-up takes some of each.
 
-    Shapes: weights [n]; values [n, d_v].
+    Shapes: weights [n]; values [n, 2], of which three fit.
 
     >>> lookup()
     """
-    soft = np.asarray(weights, dtype=float)
+    soft, contents = grid.array(weights), grid.array(values)
+    grid.alike(weights=len(soft), values=len(contents))
+    grid.at_most(3, values=len(contents))
+    if contents.shape[1:] != (2,):
+        raise ValueError(f"values have shape {contents.shape}, expected [n, 2]: two columns fit")
     hard = np.eye(len(soft))[soft.argmax()]
-    contents = np.asarray(values, dtype=float)
     figure = new(7, 4.0)
     axes = sheet(figure)
     for left, title, share in ((0.25, "hard", hard), (3.75, "soft", soft)):

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
 from qkv.figures import curves
-from qkv.figures.grid import FAINT, WEIGHTS
+from qkv.figures.grid import FAINT, WEIGHTS, array, at_most
 from qkv.figures.picture import INK, LINE, Box, Picture, chart, new, sheet, text
 
 STYLES = ("solid", (0, (4, 1.5)), (0, (1.2, 1)))
@@ -21,12 +21,13 @@ def spread(dots: Mapping[int, ArrayLike]) -> Picture:
     >>> rng = np.random.default_rng(0)
     >>> spread({d: rng.normal(size=(2, 5000, d)).prod(axis=0).sum(axis=-1) for d in (4, 64, 512)})
     """
+    at_most(len(STYLES), widths=len(dots))
     figure = new(7, 5.2)
     words, high, gap = sheet(figure), 0.95, 0.25
     reach = 3 * max(dots) ** 0.5
     right = chart(figure, Box(4.9, 0.9, 1.8, 3 * high + 2 * gap), across="$q·k$ / $\\sqrt{d_k}$")
     for row, (d_k, values) in enumerate(dots.items()):
-        products, root = np.asarray(values, dtype=float), d_k**0.5
+        products, root = array(values), d_k**0.5
         left = chart(figure, Box(0.3, 0.9 + row * (high + gap), 4.2, high), across="$q·k$")
         heights, edges = np.histogram(products, bins=60, range=(-reach, reach))
         left.stairs(heights, edges, fill=True, color=FAINT)
@@ -60,6 +61,7 @@ def sharpening(scores: Sequence[float] = (2, 1, 0.5), marked: Sequence[int] = (1
 
     >>> sharpening()
     """
+    at_most(len(STYLES), scores=len(scores))
     figure = new(7, 4.2)
     axes = chart(figure, Box(0.9, 0.3, 5.9, 3.1), across="scores × t", up="weight")
     t = np.linspace(0, 10, 201)

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from qkv.figures.grid import FAINT, K, Q, X, lines, matrix, tile, tokens
+from qkv.figures.grid import FAINT, K, Q, X, alike, array, lines, matrix, tile, tokens
 from qkv.figures.picture import (
     INK,
     QUIET,
@@ -33,7 +33,8 @@ def embedding(
     >>> table = [[2, 7, 1], [8, 2, 8], [1, 8, 2], [8, 4, 5], [9, 0, 4]]
     >>> embedding(["The", "cat", "sat"], [3, 0, 2], table)
     """
-    rows = np.asarray(table, dtype=int)
+    alike(words=len(words), ids=len(ids))
+    rows = array(table).astype(int)
     size, width = rows.shape
     n, cell, gap, left = len(words), 0.46, 0.2, 2.15
     line = 0.55 + size * cell + gap
