@@ -11,6 +11,8 @@ from typing import Any
 from nbformat import NotebookNode, v4
 from nbformat.validator import iter_validate
 
+from qkv._files import write_whole
+
 ROOT = Path(__file__).resolve().parent.parent
 SET_UP_ID = "set-up"
 SET_UP_TAG = "hide-cell"
@@ -131,22 +133,15 @@ def write(path: Path, notebook: NotebookNode, before: bytes | None = None) -> bo
 
 
 def _write(path: Path, file: Path, data: bytes, before: bytes | None) -> bool:
-    mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else None
-    stored = file.read_bytes() if mode is not None else None
+    stored = file.read_bytes() if file.exists() else None
     if before is not None and stored != before:
         raise NotebookError(f"{path}: changed while it ran; nothing written, run again")
     if stored == data:
         return False
-    if mode is not None and not (mode & stat.S_IWUSR and os.access(file, os.W_OK)):
+    writable = stored is None or file.stat().st_mode & stat.S_IWUSR and os.access(file, os.W_OK)
+    if not writable:
         raise NotebookError(f"{path}: is read-only, nothing written: chmod u+w {path}")
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        if mode is not None:
-            temporary.chmod(mode)
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(file, data.decode())
     return True
 
 
