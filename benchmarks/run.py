@@ -1,6 +1,6 @@
 """Speed and memory of qkv beside what a user would pick instead, as ratios from one run.
 
-    python benchmarks/run.py            all; 10 minutes were not enough on a busy machine of 2 cores
+    python benchmarks/run.py            all; about 15 minutes on 2 cores
     python benchmarks/run.py attention  only the pairs whose name holds this word
 
 README.md beside this file says how it is measured, what was expected and what came out.
