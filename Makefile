@@ -26,6 +26,8 @@ book: $(VENV)/book.stamp ## build the book into _build/html (installs no torch, 
 	@# After a warning nothing may stay, or the next build would skip that page and pass.
 	@$(VENV)/bin/jupyter-book build . -W -n --keep-going || { rm -rf _build; \
 	  echo "make book: the warnings or errors above stopped the build. Mend them and run it again." >&2; exit 1; }
+	@# Sphinx copies these only when a page has changed too.
+	@cp -R _static/. _build/html/_static/
 	@echo "The book is built. Open _build/html/index.html in a browser, or run: make serve"
 
 test: $(VENV)/test.stamp ## check everything: code, notebooks, book, unit tests with coverage

@@ -1,53 +1,13 @@
 """What functions ask of their arguments, with messages that say what to do."""
 
-from collections.abc import Collection
-
 import torch
 from torch import Tensor
 
+from qkv import _require_plain as plain
 
-def whole(name: str, value: object) -> int:
-    """Refuse anything but a whole number."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, got {type(value).__name__}: {value!r}")
-    return value
-
-
-def whole_or_none(name: str, value: object) -> None:
-    """Refuse anything but a whole number or None."""
-    if value is not None:
-        whole(name, value)
-
-
-def not_negative(name: str, value: object) -> None:
-    """Refuse anything but a whole number of at least 0."""
-    if whole(name, value) < 0:
-        raise ValueError(f"{name} must be at least 0, got {value}")
-
-
-def positive_int(name: str, value: object) -> None:
-    """Refuse anything but a whole number of at least 1."""
-    if whole(name, value) < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-
-
-def number(name: str, value: object) -> None:
-    """Refuse anything but a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}: {value!r}")
-
-
-def one_of(name: str, value: object, options: Collection[object]) -> None:
-    """Refuse a value that is not among the options."""
-    if value not in options:
-        named = ", ".join(map(repr, options))
-        raise ValueError(f"{name} must be one of {named}, got {value!r}")
-
-
-def instance(name: str, value: object, kind: type, what: str) -> None:
-    """Refuse what is not of this kind; ``what`` is the kind in words, with its article."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} must be {what}, got {type(value).__name__}")
+whole, whole_or_none, one_id = plain.whole, plain.whole_or_none, plain.one_id
+not_negative, positive_int, number = plain.not_negative, plain.positive_int, plain.number
+one_of, instance = plain.one_of, plain.instance
 
 
 def tensor(name: str, value: object) -> None:
@@ -103,12 +63,6 @@ def ids(name: str, value: Tensor, vocab: int, device: torch.device) -> None:
             f"{name} holds the id {wrong}, outside the vocabulary 0 … {vocab - 1}; "
             f"the vocabulary's size is the largest id plus one"
         )
-
-
-def one_id(name: str, value: object, vocab: int) -> None:
-    """Refuse anything but one id of the vocabulary, as an int."""
-    if not 0 <= whole(name, value) < vocab:
-        raise ValueError(f"{name} is {value}, outside the vocabulary 0 … {vocab - 1}")
 
 
 def no_row_of_padding(name: str, target: Tensor, pad: int | None) -> None:

@@ -12,20 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from qkv import _require
+from qkv import _require, sums
 from qkv._files import write_whole
+from qkv.sums import PAD, START, SYMBOLS, Sum
 from qkv.vocabulary import Vocabulary
 
 __all__ = ["Rows", "Task", "Vocabulary", "addition", "copy", "write_tsv"]
-
-LARGEST_SUM = 999
-SYMBOLS = "0123456789+_>"
-PAD = SYMBOLS.index("_")  # 11
-START = SYMBOLS.index(">")  # 12
 
 
 class Rows(NamedTuple):
@@ -113,9 +108,7 @@ def addition(
     test rows are drawn first: they stay the same when only n_train changes. Digits are
     ids 0 to 9, "+" is 10, "_" is 11, ">" (start) is 12.
 
-    The draw sorts the raw 64-bit integers of NumPy's PCG64, the one stream that NumPy
-    promises never to change; the orders that ``torch.randperm`` and NumPy's own
-    ``permutation`` give may change with their versions.
+    `qkv.sums` draws them, in a way that no version of any library changes.
 
     With ``reverse`` each source is turned round as it stands, padding and all:
     "328+7_" becomes "_7+823". Targets stay as they are.
@@ -127,11 +120,7 @@ def addition(
         TypeError, ValueError: a size that is no whole number or out of range; more rows
             than there are pairs
     """
-    texts = [
-        (source, str(a + b).ljust(len(str(LARGEST_SUM)), SYMBOLS[PAD]))
-        for source, a, b in _draw(n_train, n_test, max_a, max_b, seed)
-    ]
-    return _task("addition", texts, n_train, reverse)
+    return _task("addition", _draw(n_train, n_test, max_a, max_b, seed), n_train, reverse)
 
 
 def copy(
@@ -151,8 +140,8 @@ def copy(
     Shapes:
         source, target: [n, digits of max_a + 1 + digits of max_b], 6 by default
     """
-    texts = [(source, source) for source, _, _ in _draw(n_train, n_test, max_a, max_b, seed)]
-    return _task("copy", texts, n_train, reverse)
+    drawn = _draw(n_train, n_test, max_a, max_b, seed)
+    return _task("copy", [Sum(row.source, row.source) for row in drawn], n_train, reverse)
 
 
 def write_tsv(task: Task, path: str | os.PathLike[str]) -> None:
@@ -174,36 +163,15 @@ def write_tsv(task: Task, path: str | os.PathLike[str]) -> None:
     write_whole(path, "\n".join(lines) + "\n")
 
 
-def _draw(
-    n_train: int, n_test: int, max_a: int, max_b: int, seed: int
-) -> list[tuple[str, int, int]]:
-    """Test rows, then train rows: each as (padded source, a, b)."""
+def _draw(n_train: int, n_test: int, max_a: int, max_b: int, seed: int) -> list[Sum]:
+    """Test rows, then train rows."""
     _require.positive_int("n_train", n_train)
-    for name, value, largest in (
-        ("n_test", n_test, None),
-        ("max_a", max_a, LARGEST_SUM),
-        ("max_b", max_b, LARGEST_SUM),
-        ("seed", seed, None),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} must be an int, got {type(value).__name__}: {value!r}")
-        if value < 0 or (largest is not None and value > largest):
-            span = "at least 0" if largest is None else f"in 0 … {largest}"
-            raise ValueError(f"{name} must be {span}, got {value}")
-    pairs = [(a, b) for a in range(max_a + 1) for b in range(min(max_b, LARGEST_SUM - a) + 1)]
+    _require.not_negative("n_test", n_test)
     n = n_train + n_test
-    if n > len(pairs):
-        raise ValueError(
-            f"n_train + n_test is {n}, but there are only {len(pairs)} pairs with a <= {max_a}, "
-            f"b <= {max_b} and a + b <= {LARGEST_SUM}; ask for fewer rows, or raise max_a or max_b"
-        )
-    order = np.random.PCG64(seed).random_raw(len(pairs)).argsort(kind="stable")
-    width = len(str(max_a)) + 1 + len(str(max_b))
-    drawn = (pairs[i] for i in order[:n])
-    return [(f"{a}+{b}".ljust(width, SYMBOLS[PAD]), a, b) for a, b in drawn]
+    return sums.draw(n, max_a=max_a, max_b=max_b, seed=seed, name="n_train + n_test")
 
 
-def _task(name: str, texts: list[tuple[str, str]], n_train: int, reverse: bool) -> Task:
+def _task(name: str, texts: list[Sum], n_train: int, reverse: bool) -> Task:
     """Texts to a task; the last n_train of them are to train on."""
     vocabulary = Vocabulary(SYMBOLS)
     sources, targets = zip(*texts, strict=True)
