@@ -470,6 +470,18 @@ def test_without_W_O_the_heads_stand_side_by_side() -> None:
         close(ours, expected)
 
 
+def test_without_the_factor_the_table_holds_the_product_and_its_slope_is_the_outputs() -> None:
+    ids, g = rng(1).integers(0, 7, (2, 3)), rng(2).normal(size=(2, 3, 16))
+    bare, full = Embedding(7, 16, 5, rng(), scaled=False), Embedding(7, 16, 5, rng())
+    close(bare.table.weight, 4 * full.table.weight)
+    close(bare(ids), full(ids))
+    check("Embedding", lambda: bare(ids), bare.backward, {}, layer=bare)
+    for layer in (bare, full):
+        layer(ids)
+        layer.backward(g)
+    close(full.gradients()["table.weight"], 4 * bare.gradients()["table.weight"])
+
+
 def test_the_weights_of_the_last_call_can_be_seen() -> None:
     x_q, x_kv = rng(1).normal(size=(2, 3, 4)), rng(2).normal(size=(2, 5, 4))
     mha = MultiHeadAttention(4, 2, rng())
@@ -530,7 +542,7 @@ def test_layers_refuse() -> None:
     for make, name in (
         (lambda: Linear(0, 2, rng()), "d_in must be at least 1"),
         (lambda: LayerNorm(0), "d_model must be at least 1"),
-        (lambda: Table(0, 2, rng()), "vocab must be at least 1"),
+        (lambda: Table(0, 2, rng(), 1.0), "vocab must be at least 1"),
         (lambda: Embedding(2, 2, 0, rng()), "max_len must be at least 1"),
         (lambda: sinusoids(0, 2), "n must be at least 1"),
         (lambda: MultiHeadAttention(4, 3, rng()), "not divisible by n_heads = 3"),

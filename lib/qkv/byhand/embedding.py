@@ -1,5 +1,7 @@
 """Ids to vectors that know their position, and the slope that finds its way back to a row."""
 
+import math
+
 import numpy as np
 
 from qkv import _require_plain as plain
@@ -28,7 +30,7 @@ def sinusoids(n: int, d_model: int) -> Array:
 
 
 class Table(Layer):
-    """A row of numbers for each id. They start with variance 1 / d_model.
+    """A row of numbers for each id. They start normal with the standard deviation ``std``.
 
     Looking an id up is multiplying its one-hot row with the table. So the backward is that
     of a product: one-hot^T times g, each row the sum over the places where its id stood.
@@ -39,11 +41,11 @@ class Table(Layer):
 
     learned = ("weight",)
 
-    def __init__(self, vocab: int, d_model: int, rng: np.random.Generator) -> None:
+    def __init__(self, vocab: int, d_model: int, rng: np.random.Generator, std: float) -> None:
         super().__init__()
         plain.positive_int("vocab", vocab)
         plain.positive_int("d_model", d_model)
-        self.weight: Array = rng.normal(0, 1 / np.sqrt(d_model), (vocab, d_model))
+        self.weight: Array = rng.normal(0, std, (vocab, d_model))
 
     def forward(self, ids: Array) -> Array:
         self.ids = ids  # [B, n]
@@ -59,6 +61,11 @@ class Table(Layer):
 class Embedding(Layer):
     """Ids to vectors that know their position: sqrt(d_model) * table[id] + sinusoids.
 
+    The table starts with variance 1 / d_model, so that the product has about the sinusoids'
+    size. The factor comes back in the slope: a step of plain SGD moves what the table says
+    d_model times as far as without it. With ``scaled=False`` there is no factor, and a table
+    that starts as the product does.
+
     Shapes:
         ids: [B, n], 0 … vocab - 1 -> [B, n, d_model]
     Errors:
@@ -68,12 +75,21 @@ class Embedding(Layer):
         Vaswani et al. 2017, sections 3.4 and 3.5
     """
 
-    def __init__(self, vocab: int, d_model: int, max_len: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        vocab: int,
+        d_model: int,
+        max_len: int,
+        rng: np.random.Generator,
+        *,
+        scaled: bool = True,
+    ) -> None:
         super().__init__()
+        plain.positive_int("d_model", d_model)
         plain.positive_int("max_len", max_len)
-        self.table = Table(vocab, d_model, rng)
+        self.scale = math.sqrt(d_model) if scaled else 1.0
+        self.table = Table(vocab, d_model, rng, std=1 / self.scale)
         self.positions = sinusoids(max_len, d_model)  # [max_len, d_model], not learned
-        self.scale = float(np.sqrt(d_model))
 
     def forward(self, ids: Array) -> Array:
         self.check("ids", ids)

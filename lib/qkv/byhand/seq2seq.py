@@ -17,7 +17,10 @@ H_qk                   width of all heads' queries together, so d_k is H_qk / n_
 W_O                    there, as in the paper; ``mix=False`` leaves it out
 norm                   after the residual, as in the paper; ``norm="pre"`` before it, with a
                        final norm after each stack
-first weights          Glorot's uniform ones, biases 0, tables normal with variance 1 / width,
+embedding              the table's row, and the position added. The paper multiplies the row by
+                       sqrt(width) first, which ``scaled=True`` does: under plain SGD the
+                       embeddings then move width times as fast, and at eta 0.2 too fast
+first weights          Glorot's uniform ones, biases 0, embeddings normal with variance 1,
                        drawn from ``seed``, and so is the order of the rows
 loss                   the mean over all tokens of the batch. The sum over a row's n tokens,
                        and the mean over rows, is the same with an n times smaller eta
@@ -39,7 +42,7 @@ from qkv.byhand.blocks import Norm
 from qkv.byhand.curves import Record, Score, score
 from qkv.byhand.layer import Array
 from qkv.byhand.optimisers import SGD
-from qkv.byhand.sequences import Seq2SeqData, reverse, shift, vocabulary
+from qkv.byhand.sequences import Seq2SeqData, fit_together, reverse, shift, vocabulary
 from qkv.byhand.softmax import CrossEntropy
 from qkv.byhand.transformer import Transformer, greedy
 
@@ -76,17 +79,11 @@ class TransformerSeq2Seq:
         *,
         mix: bool = True,
         norm: Norm = "post",
+        scaled: bool = False,
         seed: int = 0,
     ) -> None:
         self.start = vocabulary(V, X_train=X_train, Y_train=Y_train, X_test=X_test, Y_test=Y_test)
-        for split, X, Y in (("train", X_train, Y_train), ("test", X_test, Y_test)):
-            _require.same_rows(f"X_{split}", X, f"Y_{split}", Y)
-        for side, train, test in (("X", X_train, X_test), ("Y", Y_train, Y_test)):
-            if train.shape[1] != test.shape[1]:
-                raise ValueError(
-                    f"{side}_train and {side}_test must be equally wide, got "
-                    f"{list(train.shape)} and {list(test.shape)}"
-                )
+        fit_together(X_train, Y_train, X_test, Y_test)
         for name, size in (("H_embed", H_embed), ("H_qk", H_qk), ("H_ff", H_ff)):
             plain.positive_int(name, size)
         plain.positive_int("n_head", n_head)
@@ -107,6 +104,7 @@ class TransformerSeq2Seq:
             max_len=max(X_train.shape[1], Y_train.shape[1]),
             norm=norm,
             mix=mix,
+            scaled=scaled,
             seed=seed,
         )
         self.loss = CrossEntropy()

@@ -76,3 +76,15 @@ def vocabulary(V: int, **arrays: Array) -> int:
             f"{largest + 1} or more, or the largest id, {largest}"
         )
     return max(V, largest + 1)
+
+
+def fit_together(X_train: Array, Y_train: Array, X_test: Array, Y_test: Array) -> None:
+    """Refuse rows of ids that are not equally many on both sides, or not equally wide."""
+    for split, X, Y in (("train", X_train, Y_train), ("test", X_test, Y_test)):
+        _require.same_rows(f"X_{split}", X, f"Y_{split}", Y)
+    for side, train, test in (("X", X_train, X_test), ("Y", Y_train, Y_test)):
+        if train.shape[1] != test.shape[1]:
+            raise ValueError(
+                f"{side}_train and {side}_test must be equally wide, got "
+                f"{list(train.shape)} and {list(test.shape)}"
+            )

@@ -18,7 +18,8 @@ class Transformer(Layer):
 
     ``norm="post"`` is the paper's order; ``norm="pre"`` adds the final norm that it needs
     after each stack. With ``pad``, the model masks that id itself, in source and target.
-    ``d_k`` is per head; ``mix=False`` leaves W_O out of every attention.
+    ``d_k`` is per head; ``mix=False`` leaves W_O out of every attention, ``scaled=False``
+    the factor sqrt(d_model) out of both embeddings.
 
     Shapes:
         source: ids [B, n_source]   target: ids [B, n_target], the decoder's input
@@ -44,6 +45,7 @@ class Transformer(Layer):
         d_k: int | None = None,
         bias: bool = False,
         mix: bool = True,
+        scaled: bool = True,
         pad: int | None = None,
         seed: int = 0,
         dtype: DTypeLike = np.float32,
@@ -57,8 +59,8 @@ class Transformer(Layer):
             plain.one_id("pad", pad, max(source_vocab, target_vocab))
         rng = np.random.default_rng(seed)
         self.pad = pad
-        self.source_embedding = Embedding(source_vocab, d_model, max_len, rng)
-        self.target_embedding = Embedding(target_vocab, d_model, max_len, rng)
+        self.source_embedding = Embedding(source_vocab, d_model, max_len, rng, scaled=scaled)
+        self.target_embedding = Embedding(target_vocab, d_model, max_len, rng, scaled=scaled)
         self.encoder = [
             EncoderBlock(d_model, n_heads, d_ff, rng, norm=norm, d_k=d_k, bias=bias, mix=mix)
             for _ in range(n_layers)
