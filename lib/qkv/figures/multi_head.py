@@ -121,7 +121,7 @@ def view_and_transpose() -> Picture:
             tints = np.array(TOKEN_TINTS)[heads[head] // WIDTH]
             x = 4.35 + 1.3 * head
             small = _numbered(axes, x, y, heads[head], X, cell, tints)
-            sizes(axes, small, top=f"head {head}")
+            sizes(axes, small, top=f"head {head + 1}")
             if head == 0:
                 arrow(axes, whole.east, (small.x, small.centre[1]))
     return figure
