@@ -4,11 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qkv.attention import attention
+from qkv.byhand import optimisers
+from qkv.byhand.softmax import CrossEntropy
+from qkv.byhand.transformer import Transformer as ByHand
 from qkv.decoding import greedy
 from qkv.layers import Embedding
 from qkv.transformer import Transformer
@@ -19,6 +23,7 @@ Run = Callable[[], object]
 class Pair(NamedTuple):
     sides: tuple[Callable[[], Run], Callable[[], Run]]  # ours, the other
     aim: float | None = None  # ratio of times that ours should not exceed
+    threads: tuple[int, ...] = (1, 2)
 
 
 class Size(NamedTuple):
@@ -82,6 +87,29 @@ def training_step(size: Size, make: Callable[[Size], nn.Module]) -> Run:
     return step
 
 
+def step_by_hand(size: Size) -> Run:
+    """The same step in NumPy, every gradient by hand."""
+    model = ByHand(
+        *(size.vocab, size.vocab),
+        d_model=size.d_model,
+        n_heads=size.n_heads,
+        d_ff=size.d_ff,
+        n_layers=size.n_layers,
+        max_len=64,
+    )
+    loss, optimiser = CrossEntropy(), optimisers.AdamW(model, 1e-4)
+    rng = np.random.default_rng(0)
+    source = rng.integers(size.vocab, size=(size.B, size.n_source))
+    target = rng.integers(size.vocab, size=(size.B, size.n_target + 1))
+
+    def step() -> None:
+        loss(model(source, target[:, :-1]), target[:, 1:])
+        model.backward(loss.backward())
+        optimiser.step()
+
+    return step
+
+
 def one_attention(B: int, n: int, backward: bool, function: Callable[..., Tensor]) -> Run:
     """8 heads of width 64, no mask, no weights asked for."""
     g = torch.Generator().manual_seed(0)
@@ -113,6 +141,13 @@ for label, size, ours, aim in [
     PAIRS[f"training step, {label}"] = Pair(
         (partial(training_step, size, ours), partial(training_step, size, PyTorchs)), aim
     )
+for label, size, aim in [
+    ("small", SMALL, 0.7),
+    ("width 128, feed-forward 512", SMALL._replace(d_model=128, d_ff=512), 1.0),
+]:
+    sides = partial(step_by_hand, size), partial(training_step, size, Size.ours)
+    # NumPy's threads are settled when it is loaded: one.
+    PAIRS[f"step by hand : autograd, {label}"] = Pair(sides, aim, threads=(1,))
 for n in (16, 64, 256, 1024, 2048):
     for B in sorted({2048 // n, 1}, reverse=True):
         for backward in (False, True):

@@ -114,7 +114,25 @@ def test_the_rows_are_those_of_the_pytorch_half() -> None:
     assert (other != X).any()
 
 
+def test_smaller_first_numbers_make_narrower_rows() -> None:
+    X, Y = Seq2SeqData().addition_formula(5500, max_a=99)
+    rows = {tuple(row) for row in X.tolist()}
+    assert X.shape == (5500, 5) and Y.shape == (5500, 3) and len(rows) == 5500
+    texts = ["".join("0123456789+_"[i] for i in row).rstrip("_") for row in X]
+    sums = ["".join("0123456789+_"[i] for i in row).rstrip("_") for row in Y]
+    assert all(
+        sum(map(int, text.split("+"))) == int(y) for text, y in zip(texts, sums, strict=True)
+    )
+    assert max(int(text.split("+")[0]) for text in texts) == 99
+    usual = Seq2SeqData().addition_formula(3, max_a=999)[0]
+    assert (usual == Seq2SeqData().addition_formula(3)[0]).all()
+
+
 def test_too_many_rows_are_refused() -> None:
+    with says(ValueError, "max_a must be in 0 … 999", "1000"):
+        Seq2SeqData().addition_formula(1, max_a=1000)
+    with says(ValueError, "N is 10001", "10000 pairs", "a <= 99"):
+        Seq2SeqData().addition_formula(10001, max_a=99)
     with says(ValueError, "N is 95051", "95050 pairs"):
         Seq2SeqData().addition_formula(95051)
     with says(ValueError, "N must be at least 1", "0"):

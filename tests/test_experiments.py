@@ -4,19 +4,24 @@ import dataclasses
 import hashlib
 import importlib.resources
 import itertools
+import platform
 import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.optim import SGD
 
-from qkv import experiments
-from qkv.experiments import EXPERIMENTS, HEADER, Experiment, main, read, run
-from qkv.history import History
+from qkv import experiments, runs
+from qkv.byhand import curves
+from qkv.byhand.experiment import Experiment as ByHand
+from qkv.byhand.experiment import from_row, to_row
+from qkv.experiments import BYHAND, EXPERIMENTS, Experiment, main, read, read_byhand, run
+from qkv.history import History, Record
 from qkv.tasks import addition
 
 TINY = Experiment(
@@ -29,15 +34,33 @@ TINY = Experiment(
     log_every=2,
     seeds=(0, 1, 2),
 )
+TINY_BYHAND = ByHand(
+    "addition",
+    n_head=2,
+    width=8,
+    n_train=20,
+    n_test=10,
+    epochs=3,
+    mini_batch=8,
+    log_every=2,
+    seeds=(0, 1, 2),
+)
+BOTH = {"tiny": TINY, "byhand_tiny": TINY_BYHAND}
+both = pytest.mark.parametrize("name", BOTH)
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "EXPERIMENTS", {**EXPERIMENTS, "tiny": TINY})
+    monkeypatch.setattr(experiments, "BYHAND", {**BYHAND, "byhand_tiny": TINY_BYHAND})
 
 
-def made(folder: Path) -> bytes:
-    return (folder / "tiny.csv").read_bytes()
+def made(folder: Path, name: str = "tiny") -> bytes:
+    return (folder / f"{name}.csv").read_bytes()
+
+
+def parsed(folder: Path, name: str) -> dict[int, list[runs.Row]]:
+    return runs.parse(made(folder, name).decode(), BOTH[name].columns, f"{name}.csv")
 
 
 def trained(experiment: Experiment, seed: int, **how: Any) -> History:
@@ -78,6 +101,64 @@ def test_the_model_has_the_settings_sizes() -> None:
     assert model.source_embedding.vocab == model.target_embedding.vocab == 13
 
 
+def by_hand(**changed: Any) -> list[curves.Record]:
+    settings = dataclasses.replace(TINY_BYHAND, **changed)
+    return settings.train(settings.model(0))
+
+
+def test_by_hand_too_a_seed_decides_the_run_and_fewer_epochs_are_its_beginning() -> None:
+    whole, again, other = (TINY_BYHAND.rows(seed) for seed in (0, 0, 1))
+    assert whole == again != other
+    assert [epoch for epoch, *_ in whole] == [2, 3]
+    short = TINY_BYHAND.train(TINY_BYHAND.model(0), epochs=2)
+    assert [to_row(record) for record in short] == whole[:1]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"task": "copy"}, {"n_head": 1}, {"is_input_reversed": True}, {"mix": False}),
+        *({"norm": "pre"}, {"scaled": True}, {"width": 16}, {"n_train": 21}, {"n_test": 11}),
+        *({"max_a": 99}, {"epochs": 2}, {"mini_batch": 9}, {"eta": 0.1}, {"log_every": 1}),
+    ],
+    ids=str,
+)
+def test_by_hand_too_each_setting_makes_another_run_and_is_noted(changed: dict[str, Any]) -> None:
+    assert by_hand(**changed) != by_hand()
+    settings, versions = dataclasses.replace(TINY_BYHAND, **changed).notes
+    assert settings != TINY_BYHAND.notes[0]
+    assert versions == f"versions: Python {platform.python_version()}, NumPy {np.__version__}"
+
+
+def test_a_copy_by_hand_is_its_source_and_small_numbers_move_the_plus() -> None:
+    sides = {
+        task: dataclasses.replace(TINY_BYHAND, task=task, max_a=max_a).model(0).test_rows
+        for task, max_a in (("addition", 999), ("copy", 99))
+    }
+    X, Y = sides["copy"]
+    assert (X == Y).all() and X.shape == (10, 5)
+    assert (X[:, 2] == 10).mean() > 0.5
+    X, Y = sides["addition"]
+    assert X.shape == (10, 6) and Y.shape == (10, 3)
+    assert (X[:, 3] == 10).mean() > 0.5
+
+
+@pytest.mark.parametrize("task", ["addition", "copy"])
+@pytest.mark.parametrize("max_a", [99, 999])
+def test_a_row_has_a_number_for_each_column_and_turns_back(task: Any, max_a: int) -> None:
+    settings = dataclasses.replace(TINY_BYHAND, task=task, max_a=max_a)
+    history = settings.train(settings.model(0))
+    assert all(from_row(to_row(measured)) == measured for measured in history)
+    values = dict(zip(settings.columns, to_row(history[-1]), strict=True))
+    last = history[-1]
+    assert values["epoch"] == 3 and values["test_loss"] == last.test_loss
+    for score in ("train_free", "train_teacher", "test_free", "test_teacher"):
+        shares = getattr(last, score)
+        assert values[f"{score}_sequence"] == shares.sequence
+        assert values[f"{score}_token_3"] == shares.positions[2]
+        assert f"{score}_token_{len(shares.positions) + 1}" not in values
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -86,7 +167,16 @@ def test_the_model_has_the_settings_sizes() -> None:
         (lambda: TINY.model(-1), ValueError, "seed must be at least 0, got -1"),
         (lambda: read("additoin"), ValueError, "one of 'copy', 'addition', 'tiny', got 'additoin'"),
         (lambda: read("tiny"), FileNotFoundError, "no record of 'tiny': make it with python -m"),
-        (lambda: run("no", Path()), ValueError, "one of 'copy', 'addition', 'tiny', got 'no'"),
+        (lambda: read("byhand_copy"), ValueError, "one of 'copy', 'addition', 'tiny', got 'byh"),
+        (lambda: read_byhand("copy"), ValueError, "one of 'byhand_copy', 'byhand_copy_reversed',"),
+        (lambda: read_byhand("byhand_tiny"), FileNotFoundError, "no record of 'byhand_tiny': make"),
+        (lambda: run("no", Path()), ValueError, "one of 'copy', 'addition', 'tiny', 'byhand_copy'"),
+        (lambda: by_hand(seeds=(), epochs=0), ValueError, "epochs must be at least 1, got 0"),
+        (
+            lambda: TINY_BYHAND.train(TINY_BYHAND.model(0), epochs=4),
+            ValueError,
+            "epochs is 4, the whole run has 3",
+        ),
         (lambda: run("tiny", Path("/nowhere")), FileNotFoundError, "no folder /nowhere: run this"),
     ],
 )
@@ -98,55 +188,93 @@ def test_refusals(call: Callable[[], Any], error: type[Exception], message: str)
 # --- the record of a run
 
 
-def test_run_twice_equal_bytes(tmp_path: Path) -> None:
+@both
+def test_run_twice_equal_bytes(name: str, tmp_path: Path) -> None:
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
-        run("tiny", folder)
-    assert made(tmp_path / "one") == made(tmp_path / "two")
-    lines = made(tmp_path / "one").decode().splitlines()
-    assert lines[0] == ",".join(HEADER)
-    assert [line.split(",")[:2] for line in lines[1:]] == [
+        run(name, folder)
+    assert made(tmp_path / "one", name) == made(tmp_path / "two", name)
+    lines = made(tmp_path / "one", name).decode().splitlines()
+    notes = len(BOTH[name].notes)
+    assert lines[:notes] == [f"# {note}" for note in BOTH[name].notes]
+    assert lines[notes] == ",".join(("seed", *BOTH[name].columns))
+    assert [line.split(",")[:2] for line in lines[notes + 1 :]] == [
         [seed, epoch] for seed in "012" for epoch in "23"
     ]
 
 
+@both
 @pytest.mark.parametrize("stop", ["between two seeds", "within a seed"])
 def test_stopped_and_started_again_equals_not_stopped(
-    stop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    stop: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     whole.mkdir()
     parts.mkdir()
-    run("tiny", whole)
+    run(name, whole)
+    kind = type(BOTH[name])
+    every = kind.rows
 
-    def stopping(self: Experiment, model: Any, seed: int) -> History:
+    def stopping(self: Any, seed: int) -> list[runs.Row]:
         if seed < 1:
-            return train(self, model, seed)
+            return every(self, seed)
         if stop == "between two seeds":
             raise KeyboardInterrupt
-        return train(self, model, seed, epochs=2)  # what fit gives back after Ctrl-C
+        return every(self, seed)[:1]  # training returns after Ctrl-C
 
-    train = Experiment.train
     with monkeypatch.context() as patch:
-        patch.setattr(Experiment, "train", stopping)
+        patch.setattr(kind, "rows", stopping)
         with pytest.raises(SystemExit) as exited:
-            main(["tiny", "--out", str(parts)])
+            main([name, "--out", str(parts)])
     assert exited.value.code == 130
-    assert set(experiments._parse(made(parts).decode(), "tiny.csv")) == {0}
+    assert set(parsed(parts, name)) == {0}
     assert "start again to go on" in capsys.readouterr().err
-    main(["tiny", "--out", str(parts)])
-    assert "tiny, seed 0: there already\ntiny, seed 1\n" in capsys.readouterr().out
-    assert made(parts) == made(whole)
-    assert [path.name for path in parts.iterdir()] == ["tiny.csv"]
+    main([name, "--out", str(parts)])
+    assert f"{name}, seed 0: there already\n{name}, seed 1\n" in capsys.readouterr().out
+    assert made(parts, name) == made(whole, name)
+    assert [path.name for path in parts.iterdir()] == [f"{name}.csv"]
 
 
-def test_a_record_reads_back_as_it_was(tmp_path: Path) -> None:
-    run("tiny", tmp_path)
-    runs = experiments._parse(made(tmp_path).decode(), "tiny.csv")
-    assert runs == {seed: trained(TINY, seed) for seed in TINY.seeds}
-    assert all(type(history) is History for history in runs.values())
+def test_ctrl_c_within_a_seed_by_hand_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(self: Any, loss: float) -> curves.Record:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qkv.byhand.seq2seq.TransformerSeq2Seq._measure", stopped)
+    with pytest.raises(SystemExit) as exited:
+        main(["byhand_tiny", "--out", str(tmp_path)])
+    assert exited.value.code == 130
+    assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lost_run_by_hand_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        lost = dataclasses.replace(TINY_BYHAND, eta=1e30)
+        patch.setattr(experiments, "BYHAND", {"byhand_tiny": lost})
+        with pytest.raises(SystemExit):
+            main(["byhand_tiny", "--out", str(tmp_path)])
+    assert "the loss is nan" in capsys.readouterr().err
+
+
+def test_a_record_reads_back_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.resources, "files", lambda package: tmp_path)
+    (tmp_path / "runs").mkdir()
+    run("tiny", tmp_path / "runs")
+    recorded = read("tiny")
+    assert recorded == {seed: trained(TINY, seed) for seed in TINY.seeds}
+    assert all(type(history) is History for history in recorded.values())
+    run("byhand_tiny", tmp_path / "runs")
+    assert read_byhand("byhand_tiny") == {
+        seed: TINY_BYHAND.train(TINY_BYHAND.model(seed)) for seed in TINY_BYHAND.seeds
+    }
+
+
+HEADER = ",".join(("seed", *Record._fields))
 GOOD = ",".join(["0", "2", *["0.5"] * 9])
 
 
@@ -155,10 +283,20 @@ GOOD = ",".join(["0", "2", *["0.5"] * 9])
     [
         ([], "tiny.csv, line 1: expected the header seed,epoch,loss"),
         (["seed,epoch"], "tiny.csv, line 1: expected the header"),
-        ([",".join(HEADER), GOOD, GOOD[:-4]], "tiny.csv, line 3: expected 11 numbers"),
-        ([",".join(HEADER), GOOD.replace("0.5", "x")], "tiny.csv, line 2: expected 11 numbers"),
-        ([",".join(HEADER), GOOD, GOOD], "tiny.csv, line 3: expected 11 numbers, a seed and a lat"),
-        ([",".join(HEADER), GOOD], "seed 0 ends at epoch 2, tiny has 3; it was made with other"),
+        ([HEADER, GOOD, GOOD[:-4]], "tiny.csv, line 3: expected 11 finite numbers"),
+        ([HEADER, f"{GOOD},1"], "tiny.csv, line 2: expected 11 finite numbers"),
+        ([HEADER, "0"], "tiny.csv, line 2: expected 11 finite numbers"),
+        ([HEADER, GOOD.replace("0.5", "x")], "tiny.csv, line 2: expected 11 finite numbers"),
+        ([HEADER, GOOD, GOOD], "tiny.csv, line 3: expected 11 finite numbers, a seed and a lat"),
+        ([HEADER, GOOD], "seed 0 ends at epoch 2, tiny has 3; it was made with other"),
+        ([HEADER, GOOD.replace("0,2", "7,3")], "seed 7 is none of tiny's, which are 0, 1"),
+        ([HEADER, GOOD.replace("0,2", "0,3")], "seed 0 lacks epochs that tiny measures"),
+        ([HEADER, GOOD.replace("0.5", "nan")], "tiny.csv, line 2: expected 11 finite numbers"),
+        ([HEADER, GOOD.replace("0.5", "-1")], "tiny.csv, line 2: expected 11 finite numbers"),
+        ([HEADER, '"' + "9" * 200_000], "tiny.csv is no record: field larger than field limit"),
+        (["# a note", HEADER], "tiny.csv, line 1: it was made with other settings or versions"),
+        (["# a note", HEADER, GOOD, ""], "tiny.csv, line 4: expected 11 finite numbers"),
+        (["# a note", HEADER, "# late"], "tiny.csv, line 3: expected 11 finite numbers"),
     ],
 )
 def test_a_broken_file_is_named_with_its_line_and_kept(
@@ -172,23 +310,73 @@ def test_a_broken_file_is_named_with_its_line_and_kept(
     assert made(tmp_path) == before
 
 
+def test_a_file_that_is_no_text_is_named_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny.csv").write_bytes(b"seed\xff")
+    with pytest.raises(SystemExit):
+        main(["tiny", "--out", str(tmp_path)])
+    assert "tiny.csv is no text in UTF-8" in capsys.readouterr().err
+    assert (tmp_path / "tiny.csv").read_bytes() == b"seed\xff"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "line"), [("0.2", "0.3", 1), ("NumPy ", "NumPy 0", 2), ("# settings", "# ", 1)]
+)
+def test_a_record_of_other_settings_or_versions_is_not_gone_on_with(
+    was: str, now: str, line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("byhand_tiny", tmp_path)
+    path = tmp_path / "byhand_tiny.csv"
+    path.write_text(path.read_text().replace(was, now, 1))
+    before = made(tmp_path, "byhand_tiny")
+    with pytest.raises(SystemExit):
+        main(["byhand_tiny", "--out", str(tmp_path)])
+    assert f"line {line}: it was made with other settings or versions" in capsys.readouterr().err
+    assert made(tmp_path, "byhand_tiny") == before
+
+
+def test_more_seeds_are_added_to_those_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("byhand_tiny", tmp_path)
+    before = made(tmp_path, "byhand_tiny")
+    more = dataclasses.replace(TINY_BYHAND, seeds=(0, 1, 2, 3))
+    monkeypatch.setattr(experiments, "BYHAND", {"byhand_tiny": more})
+    run("byhand_tiny", tmp_path)
+    assert made(tmp_path, "byhand_tiny").startswith(before)
+    assert set(parsed(tmp_path, "byhand_tiny")) == {0, 1, 2, 3}
+
+
 # --- what ships
 
+FOLDER = importlib.resources.files("qkv.data")
+NAMES = [  # the long runs by hand are added as they are done; all others must be there
+    *EXPERIMENTS,
+    *(name for name in BYHAND if (FOLDER / "runs" / f"{name}.csv").is_file()),
+]
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+
+def test_each_record_that_ships_is_of_an_experiment() -> None:
+    shipped = {file.name for file in (FOLDER / "runs").iterdir() if file.name.endswith(".csv")}
+    assert shipped == {f"{name}.csv" for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_each_experiment_ships_with_all_its_seeds_and_epochs(name: str) -> None:
-    experiment = EXPERIMENTS[name]
-    epochs = range(experiment.log_every, experiment.epochs + 1, experiment.log_every)
-    assert {seed: history.column("epoch") for seed, history in read(name).items()} == {
-        seed: list(epochs) for seed in experiment.seeds
+    settings = {**EXPERIMENTS, **BYHAND}[name]
+    assert isinstance(settings, Experiment | ByHand)
+    epochs = list(range(settings.log_every, settings.epochs + 1, settings.log_every))
+    recorded = read(name) if name in EXPERIMENTS else read_byhand(name)
+    assert {seed: [record.epoch for record in history] for seed, history in recorded.items()} == {
+        seed: epochs for seed in settings.seeds
     }
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_record_is_described_with_its_sha256(name: str) -> None:
-    folder = importlib.resources.files("qkv.data")
-    digest = hashlib.sha256((folder / "runs" / f"{name}.csv").read_bytes()).hexdigest()
-    sections = re.split(r"^## ", (folder / "README.md").read_text(encoding="utf-8"), flags=re.M)
+    digest = hashlib.sha256((FOLDER / "runs" / f"{name}.csv").read_bytes()).hexdigest()
+    sections = re.split(r"^## ", (FOLDER / "README.md").read_text(encoding="utf-8"), flags=re.M)
     section = next((text for text in sections if text.startswith(f"runs/{name}.csv")), "")
     assert digest in section, f"data/README.md: the sha256 of runs/{name}.csv is {digest}"
     assert f"python -m qkv.experiments {name}" in section and "CC BY 4.0" in section
@@ -205,11 +393,46 @@ def test_the_record_begins_as_the_experiment_does_here(name: str) -> None:
     assert live.test_free_token == pytest.approx(recorded.test_free_token, abs=0.1)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name in BYHAND])
+def test_the_record_by_hand_begins_as_the_experiment_does_here(name: str) -> None:
+    settings = BYHAND[name]
+    recorded = read_byhand(name)[0][0]
+    live = settings.train(settings.model(0), epochs=recorded.epoch)[-1]
+    assert live.epoch == recorded.epoch <= 10
+    assert live.train_loss == pytest.approx(recorded.train_loss, abs=0.01)
+    for score in ("train_free", "train_teacher", "test_free", "test_teacher"):
+        here, there = getattr(live, score), getattr(recorded, score)
+        assert here.sequence == pytest.approx(there.sequence, abs=0.02)
+        assert here.positions == pytest.approx(there.positions, abs=0.05)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in BYHAND])
+def test_the_notes_of_a_record_by_hand_are_its_settings(name: str) -> None:
+    text = (FOLDER / "runs" / f"{name}.csv").read_text(encoding="utf-8")
+    settings, versions = runs.notes(text)
+    assert settings == BYHAND[name].notes[0]
+    assert re.fullmatch(r"versions: Python 3\.[\d.]+, NumPy [\d.]+", versions)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in BYHAND])
+def test_a_sequence_by_hand_is_right_in_both_ways_of_asking_or_in_neither(name: str) -> None:
+    for record in itertools.chain(*read_byhand(name).values()):
+        for free, teacher in (
+            (record.train_free, record.train_teacher),
+            (record.test_free, record.test_teacher),
+        ):
+            assert free.sequence == pytest.approx(teacher.sequence, abs=0.005)
+            assert 0 <= free.sequence <= min(free.positions) <= 1
+            assert free.positions[0] == pytest.approx(teacher.positions[0], abs=0.005)
+
+
 @pytest.mark.parametrize(("name", "least"), [("copy", 0.99), ("addition", 0.97)])
 def test_the_records_hold_what_chapter_09_says_of_them(name: str, least: float) -> None:
-    runs = read(name).values()
-    assert len(runs) == 5
-    assert all(least <= history[-1].test_free_sequence <= 1 for history in runs)
-    for record in itertools.chain(*runs):  # a row is right in both ways of asking, or in neither
+    histories = read(name).values()
+    assert len(histories) == 5
+    assert all(least <= history[-1].test_free_sequence <= 1 for history in histories)
+    for record in itertools.chain(
+        *histories
+    ):  # a row is right in both ways of asking, or in neither
         assert record.test_teacher_sequence == pytest.approx(record.test_free_sequence, abs=0.005)
         assert record.test_free_sequence <= record.test_free_token

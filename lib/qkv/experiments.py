@@ -3,31 +3,33 @@
 ``python -m qkv.experiments addition`` trains every seed of that experiment and writes
 ``data/runs/addition.csv``, whole after each seed. Stopped and started again, it goes on with the
 seeds that are missing. ``read("addition")`` gives the record that ships with the package.
+
+The names that begin with ``byhand_`` are of the model by hand, ``read_byhand`` gives their
+records. Set ``OPENBLAS_NUM_THREADS=1`` for them: quicker for products this small.
 """
 
 import argparse
-import csv
 import importlib.resources
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 import torch
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
-from qkv import _require
+from qkv import _require, runs
 from qkv._files import write_whole
+from qkv.byhand import curves, experiment
+from qkv.byhand.experiment import Experiment as ByHand
 from qkv.history import History, Record
 from qkv.layers import Norm
 from qkv.tasks import Task, addition, copy
 from qkv.training import fit
 from qkv.transformer import Transformer
-
-HEADER = ("seed", *Record._fields)
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class Experiment:
     one_cycle: bool = True
     log_every: int = 4
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    columns = Record._fields
+    notes = ()
 
     def model(self, seed: int) -> Transformer:
         """The model as it is before its first step; PyTorch's random state stays as it was."""
@@ -98,10 +103,27 @@ class Experiment:
             device=device,
         )
 
+    def rows(self, seed: int) -> list[runs.Row]:
+        """One whole run on the CPU, a row for each epoch that was measured."""
+        return list(self.train(self.model(seed), seed, device="cpu"))
+
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "copy": Experiment(partial(copy, n_train=2000), n_heads=4, epochs=8, rate=1e-2, log_every=1),
     "addition": Experiment(addition),
+}
+_COPY = ByHand("copy", epochs=100, eta=0.02, log_every=1)
+_1_HEAD, _4_HEADS = ByHand("addition"), ByHand("addition", n_head=4)
+BYHAND: Mapping[str, ByHand] = {
+    "byhand_copy": _COPY,
+    "byhand_copy_reversed": replace(_COPY, is_input_reversed=True),
+    "byhand_copy_two_digits": replace(_COPY, max_a=99),
+    "byhand_addition_1_head": _1_HEAD,
+    "byhand_addition_1_head_reversed": replace(_1_HEAD, is_input_reversed=True),
+    "byhand_addition_1_head_no_W_O": replace(_1_HEAD, mix=False),
+    "byhand_addition_4_heads": _4_HEADS,
+    "byhand_addition_4_heads_reversed": replace(_4_HEADS, is_input_reversed=True),
+    "byhand_addition_4_heads_no_W_O": replace(_4_HEADS, mix=False),
 }
 
 
@@ -112,13 +134,23 @@ def read(name: str) -> dict[int, History]:
         ValueError: no experiment has that name, or its record is broken; the message says where
         FileNotFoundError: it has not been recorded yet
     """
-    _named(name)
-    record = importlib.resources.files("qkv.data") / "runs" / f"{name}.csv"
-    if not record.is_file():
-        raise FileNotFoundError(
-            f"no record of {name!r}: make it with python -m qkv.experiments {name}"
-        )
-    return _parse(record.read_text(encoding="utf-8"), f"{name}.csv")
+    _require.one_of("name", name, EXPERIMENTS)
+    recorded = _shipped(name, EXPERIMENTS[name])
+    return {
+        seed: History(Record(int(epoch), *values) for epoch, *values in rows)
+        for seed, rows in recorded.items()
+    }
+
+
+def read_byhand(name: str) -> dict[int, list[curves.Record]]:
+    """The recorded run by hand that ships with the package: what `history` was, for each seed.
+
+    Errors:
+        as `read`
+    """
+    _require.one_of("name", name, BYHAND)
+    recorded = _shipped(name, BYHAND[name])
+    return {seed: [experiment.from_row(row) for row in rows] for seed, rows in recorded.items()}
 
 
 def run(name: str, out: Path) -> None:
@@ -126,80 +158,85 @@ def run(name: str, out: Path) -> None:
 
     Errors:
         ValueError: no experiment has that name; what is in the file is broken or was made with
-            another number of epochs
+            other settings or versions
         FileNotFoundError: there is no such folder
+        FloatingPointError: a run's loss is not finite any more
         KeyboardInterrupt: a training was stopped; the seeds before it are in the file
     """
-    experiment, path = _named(name), out / f"{name}.csv"
+    _require.one_of("name", name, (*EXPERIMENTS, *BYHAND))
+    settings = EXPERIMENTS[name] if name in EXPERIMENTS else BYHAND[name]
+    path = out / f"{name}.csv"
     if not out.is_dir():
         raise FileNotFoundError(
             f"no folder {out}: run this at the top of the repository, or give --out FOLDER"
         )
-    done = _parse(path.read_text(encoding="utf-8"), str(path)) if path.exists() else {}
-    for seed, history in done.items():
-        if history[-1].epoch != experiment.epochs:
-            raise ValueError(
-                f"{path}: seed {seed} ends at epoch {history[-1].epoch}, {name} has "
-                f"{experiment.epochs}; it was made with other settings, so move it away"
-            )
-    for seed in experiment.seeds:
+    done = _same(path, settings) if path.exists() else {}
+    for seed in settings.seeds:
         if seed in done:
             print(f"{name}, seed {seed}: there already", flush=True)
             continue
         print(f"{name}, seed {seed}", flush=True)
-        history = experiment.train(experiment.model(seed), seed)
-        if not history or history[-1].epoch != experiment.epochs:  # fit returns after Ctrl-C
+        rows = settings.rows(seed)
+        if not rows or rows[-1][0] != settings.epochs:  # training returns after Ctrl-C
             raise KeyboardInterrupt
-        done[seed] = history
-        write_whole(path, _text(done))
+        done[seed] = rows
+        write_whole(path, runs.text(done, settings.columns, settings.notes))
 
 
-def _named(name: str) -> Experiment:
-    _require.one_of("name", name, EXPERIMENTS)
-    return EXPERIMENTS[name]
-
-
-def _text(runs: Mapping[int, History]) -> str:
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(HEADER)
-    writer.writerows((seed, *record) for seed in sorted(runs) for record in runs[seed])
-    return lines.getvalue()
-
-
-def _parse(text: str, where: str) -> dict[int, History]:
-    header, *lines = list(csv.reader(text.splitlines())) or [[]]
-    if header != list(HEADER):
-        raise ValueError(
-            f"{where}, line 1: expected the header {','.join(HEADER)}, got {','.join(header)!r}"
+def _shipped(name: str, settings: Experiment | ByHand) -> dict[int, list[runs.Row]]:
+    """The record in the package."""
+    record = importlib.resources.files("qkv.data") / "runs" / f"{name}.csv"
+    if not record.is_file():
+        raise FileNotFoundError(
+            f"no record of {name!r}: make it with python -m qkv.experiments {name}"
         )
-    runs: dict[int, History] = {}
-    for number, line in enumerate(lines, start=2):
-        try:
-            seed, epoch, *values = line
-            record = Record(int(epoch), *map(float, values))
-            history = runs.setdefault(int(seed), History())
-            if history and history[-1].epoch >= record.epoch:
-                raise ValueError("epochs must rise")
-        except (TypeError, ValueError):
+    return runs.parse(record.read_text(encoding="utf-8"), settings.columns, record.name)
+
+
+def _same(path: Path, settings: Experiment | ByHand) -> dict[int, list[runs.Row]]:
+    """The record at the path, refused if it was not made as it would be here and now."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text in UTF-8, so no record; move it away") from None
+    done = runs.parse(text, settings.columns, str(path))
+    for number, (was, now) in enumerate(zip_longest(runs.notes(text), settings.notes), start=1):
+        if was != now:
             raise ValueError(
-                f"{where}, line {number}: expected {len(HEADER)} numbers, a seed and a later epoch "
-                f"than its last first, got {','.join(line)!r}"
-            ) from None
-        history.append(record)
-    return runs
+                f"{path}, line {number}: it was made with other settings or versions, so move it "
+                f"away; it says {was!r}, here it would be {now!r}"
+            )
+    last, every = settings.epochs, settings.log_every
+    expected = [epoch for epoch in range(1, last + 1) if epoch % every == 0 or epoch == last]
+    for seed, rows in done.items():
+        if seed not in settings.seeds:
+            raise ValueError(
+                f"{path}: seed {seed} is none of {path.stem}'s, which are "
+                f"{', '.join(map(str, settings.seeds))}; move the file away"
+            )
+        if [row[0] for row in rows] != expected and rows[-1][0] == last:
+            raise ValueError(
+                f"{path}: seed {seed} lacks epochs that {path.stem} measures, every {every} up to "
+                f"{last}; move the file away"
+            )
+        if rows[-1][0] != last:
+            raise ValueError(
+                f"{path}: seed {seed} ends at epoch {rows[-1][0]}, {path.stem} has "
+                f"{last}; it was made with other settings, so move it away"
+            )
+    return done
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run an experiment over its seeds and write NAME.csv, seed by seed."""
     parser = argparse.ArgumentParser(prog="python -m qkv.experiments", description=main.__doc__)
-    parser.add_argument("name", help=f"one of: {', '.join(EXPERIMENTS)}")
+    parser.add_argument("name", help=f"one of: {', '.join((*EXPERIMENTS, *BYHAND))}")
     parser.add_argument("--out", type=Path, default=Path("data/runs"), metavar="FOLDER")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)  # quicker for models this small, and the same on any number of cores
     try:
         run(given.name, given.out)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, FloatingPointError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:
         parser.exit(130, "stopped; the seeds that are done are written, start again to go on\n")

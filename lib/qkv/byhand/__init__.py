@@ -1,6 +1,7 @@
 """The Transformer in NumPy, every gradient by hand: forward, and backward directly below it.
 
 Read in this order: layer, linear, softmax, attention, multi_head, layer_norm, feed_forward,
-embedding, blocks, transformer, optimisers; then check, which tries gradients, and seq2seq, which
-trains. Nothing here imports torch, and no gradient is computed by anything but these lines.
+embedding, blocks, transformer, optimisers; then check, which tries gradients, seq2seq, which
+trains, and experiment, whose runs are recorded. Nothing here imports torch, and no gradient is
+computed by anything but these lines.
 """

@@ -13,18 +13,20 @@ class Seq2SeqData:
 
     V = sums.PAD + 1  # 12, the number of ids
 
-    def addition_formula(self, N: int, *, seed: int = 0) -> tuple[Array, Array]:
+    def addition_formula(self, N: int, *, max_a: int = 999, seed: int = 0) -> tuple[Array, Array]:
         """N different sums: X reads 328+7_, Y reads 335.
 
         They come in the reverse of the order in which they were drawn. So the first rows to
-        train and the last 500 to test are those of ``qkv.tasks.addition``.
+        train and the last 500 to test are those of ``qkv.tasks.addition``. No first number is
+        above ``max_a``; with 99, X reads 28+7_, one id less.
 
         Shapes:
             returns: X int64 [N, 6] and Y int64 [N, 3]
         Errors:
-            TypeError, ValueError: N is no whole number of at least 1, or more than there are
+            TypeError, ValueError: N is no whole number of at least 1, or more than there are;
+                max_a is none of 0 … 999
         """
-        rows = sums.draw(N, seed=seed, name="N")[::-1]
+        rows = sums.draw(N, max_a=max_a, seed=seed, name="N")[::-1]
         X, Y = (
             np.array([[sums.SYMBOLS.index(symbol) for symbol in text] for text in side])
             for side in zip(*rows, strict=True)
