@@ -35,6 +35,9 @@ CHAPTERS: Mapping[str, Chapter] = {
     "07": Chapter("blocks", "III", 6, 0.5, ["06"]),
     "08": Chapter("Transformer", "III", 7, 0.5, ["07"]),
     "09": Chapter("training", "III", 8, 0.5, ["08"]),
+    "10": Chapter("gradients", "IV", 9, 0.5, ["09"]),
+    "11": Chapter("attention, back", "IV", 10, 0.5, ["10"]),
+    "12": Chapter("all of it, back", "IV", 11, 0.5, ["11"]),
 }
 
 
