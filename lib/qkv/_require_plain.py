@@ -60,3 +60,22 @@ def above_0(name: str, value: object) -> float:
     if not 0 < number(name, value) < math.inf:
         raise ValueError(f"{name} must be above 0 and finite, got {value}")
     return float(number(name, value))
+
+
+def head_widths(
+    d_model: int, n_heads: int, d_context: int | None, d_k: int | None, d_v: int | None
+) -> tuple[int, int, int]:
+    """d_context, d_k and d_v of multi-head attention, those left out by their defaults."""
+    positive_int("d_model", d_model)
+    positive_int("n_heads", n_heads)
+    if (d_k is None or d_v is None) and d_model % n_heads:
+        raise ValueError(
+            f"d_model = {d_model} is not divisible by n_heads = {n_heads}; "
+            f"change one of them, or give d_k and d_v (per head) yourself"
+        )
+    d_context = d_model if d_context is None else d_context
+    d_k = d_model // n_heads if d_k is None else d_k
+    d_v = d_model // n_heads if d_v is None else d_v
+    for name, size in (("d_context", d_context), ("d_k", d_k), ("d_v", d_v)):
+        positive_int(name, size)
+    return d_context, d_k, d_v

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qkv import _require
+from qkv import _require, _require_plain
 
 
 @overload
@@ -94,19 +94,9 @@ class MultiHeadAttention(nn.Module):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        _require.positive_int("d_model", d_model)
-        _require.positive_int("n_heads", n_heads)
-        if (d_k is None or d_v is None) and d_model % n_heads:
-            raise ValueError(
-                f"d_model = {d_model} is not divisible by n_heads = {n_heads}; "
-                f"change one of them, or give d_k and d_v (per head) yourself"
-            )
+        widths = _require_plain.head_widths(d_model, n_heads, d_context, d_k, d_v)
+        self.d_context, self.d_k, self.d_v = widths
         self.d_model, self.n_heads = d_model, n_heads
-        self.d_context = d_model if d_context is None else d_context
-        self.d_k = d_model // n_heads if d_k is None else d_k
-        self.d_v = d_model // n_heads if d_v is None else d_v
-        for name in ("d_context", "d_k", "d_v"):
-            _require.positive_int(name, getattr(self, name))
         self.W_Q = nn.Linear(d_model, n_heads * self.d_k, bias=bias)
         self.W_K = nn.Linear(self.d_context, n_heads * self.d_k, bias=bias)
         self.W_V = nn.Linear(self.d_context, n_heads * self.d_v, bias=bias)

@@ -40,18 +40,7 @@ class MultiHeadAttention(Layer):
         mix: bool = True,
     ) -> None:
         super().__init__()
-        plain.positive_int("d_model", d_model)
-        plain.positive_int("n_heads", n_heads)
-        if (d_k is None or d_v is None) and d_model % n_heads:
-            raise ValueError(
-                f"d_model = {d_model} is not divisible by n_heads = {n_heads}; "
-                f"change one of them, or give d_k and d_v (per head) yourself"
-            )
-        d_context = d_model if d_context is None else d_context
-        d_k = d_model // n_heads if d_k is None else d_k
-        d_v = d_model // n_heads if d_v is None else d_v
-        for name, size in (("d_context", d_context), ("d_k", d_k), ("d_v", d_v)):
-            plain.positive_int(name, size)
+        d_context, d_k, d_v = plain.head_widths(d_model, n_heads, d_context, d_k, d_v)
         if not mix and n_heads * d_v != d_model:
             raise ValueError(
                 f"without W_O the heads' blends are the output, so n_heads * d_v must be "
