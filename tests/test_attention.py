@@ -9,6 +9,7 @@ from hypothesis import given
 from torch import Tensor, nn
 
 from qkv import masks
+from qkv._require_plain import head_widths
 from qkv.attention import MultiHeadAttention, attention
 from support import (
     Case,
@@ -760,3 +761,11 @@ def test_a_gpu_gives_what_the_cpu_gives() -> None:
     torch.testing.assert_close(fused.cpu(), expected[0], atol=1e-4, rtol=1e-4)
     with refused(ValueError, "mask is on cpu", "expected"):
         mha(x.to(gpu), mask=mask)
+
+
+def test_widths_that_are_left_out_do_not_follow_those_that_are_given():
+    assert head_widths(8, 2, None, 3, None) == (8, 3, 4)
+    assert head_widths(8, 2, 5, None, 7) == (5, 4, 7)
+    mha = MultiHeadAttention(8, 2, d_k=3)
+    assert (mha.d_context, mha.d_k, mha.d_v) == (8, 3, 4)
+    assert mha.W_V.weight.shape == (2 * 4, 8)
