@@ -143,7 +143,21 @@ def test_a_layers_parameters_are_checked() -> None:
         check("Linear", layer, backward, {"x": x}, layer=layer)
 
 
+def test_x_is_left_as_it_was_when_f_fails() -> None:
+    x = draw(2, 3)
+    kept = x.copy()
+
+    def fails() -> float:
+        raise RuntimeError("no number")
+
+    with says(RuntimeError, "no number"):
+        central_differences(fails, x)
+    assert (x == kept).all()
+
+
 def test_what_cannot_be_compared_is_refused() -> None:
+    with says(ValueError, "nothing: there is nothing to check", "give inputs"):
+        check("nothing", lambda: 0.0, lambda g: None, {})
     with says(TypeError, "x must be float64", "float32"):
         check("square", np.square, lambda g: g, {"x": X.astype(np.float32)})
     with says(TypeError, "x must be a numpy.ndarray", "list"):

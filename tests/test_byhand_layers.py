@@ -172,6 +172,40 @@ def test_cross_entropy(shape: tuple[int, ...], pad: int | None) -> None:
     )
 
 
+@pytest.mark.parametrize("order", ["as columns", "axes moved", "every second"])
+def test_numbers_may_lie_in_memory_in_any_order(order: str) -> None:
+    def laid(x: Array) -> Array:
+        if order == "as columns":
+            return np.asfortranarray(x)
+        if order == "axes moved":
+            return np.moveaxis(np.ascontiguousarray(np.moveaxis(x, -1, 0)), 0, -1)
+        return np.repeat(x, 2, axis=-1)[..., ::2]
+
+    logits, target = rng(0).normal(size=(3, 4, 5)), laid(rng(1).integers(0, 5, (3, 4)))
+    g, gain = rng(2).normal(size=(3, 4, 5)), rng(3).normal(size=5)
+    Q, K, V = (rng(seed).normal(size=(2, 4, 3)) for seed in (4, 5, 6))
+    A = attention(Q, K, V, return_weights=True)[1]
+    functions: list[tuple[Callable[..., Any], tuple[Array, ...]]] = [
+        (lambda x: cross_entropy(x, target), (logits,)),
+        (lambda x: cross_entropy_backward(x, target), (logits,)),
+        (lambda x: cross_entropy_backward(x, target, 1), (logits,)),
+        (softmax_backward, (g, softmax(logits))),
+        (lambda g, x: layer_norm_backward(g, x, gain), (g, logits)),
+        (attention_backward, (Q, Q, K, V, A)),
+        (matmul_backward, (Q @ K.swapaxes(-1, -2), Q, K.swapaxes(-1, -2))),
+    ]
+    for function, inputs in functions:
+        results = zip(
+            *(
+                result if isinstance(result, tuple) else (result,)
+                for result in (function(*inputs), function(*map(laid, inputs)))
+            ),
+            strict=True,
+        )
+        for expected, actual in results:
+            close(actual, expected, 1e-14)
+
+
 def test_cross_entropy_of_the_likely_the_unlikely_and_the_even() -> None:
     close(cross_entropy(np.zeros((3, 7)), np.array([0, 3, 6])), math.log(7))
     logits = np.array([[1e4, 0.0]], dtype=np.float32)
@@ -507,6 +541,17 @@ def test_slopes_of_the_call_before_are_replaced() -> None:
 
 
 # --- refusals
+
+
+def test_backward_before_forward_says_what_to_do() -> None:
+    layers: list[tuple[Layer, Callable[[], object]]] = [
+        (linear := Linear(3, 2, rng()), lambda: linear.backward(np.ones((4, 2)))),
+        (loss := CrossEntropy(), lambda: loss.backward()),
+        (norm := LayerNorm(3), lambda: norm.backward(np.ones((4, 3)))),
+    ]
+    for layer, backward in layers:
+        with says(AttributeError, type(layer).__name__, "call forward first"):
+            backward()
 
 
 def test_load_refuses_other_weights_and_changes_nothing() -> None:

@@ -198,6 +198,14 @@ def test_V_may_be_the_number_of_ids_or_the_largest_id(capsys: pytest.CaptureFixt
         small(2)
 
 
+def test_numpys_own_numbers_will_do(capsys: pytest.CaptureFixture[str]) -> None:
+    (X, Y), (X_test, Y_test) = toy(40), toy(20)
+    one, two = np.int64(1), np.int32(2)
+    model = TransformerSeq2Seq(X, Y, X_test, Y_test, X.max(), n_head=two, mix=np.True_)
+    model.train(epoch=two, mini_batch=np.int8(10), eta=np.float32(0.1), log_interval=one)
+    assert [record.epoch for record in model.history] == [1, 2]
+
+
 def test_small_whole_numbers_will_do_and_the_rows_are_copies(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -389,7 +397,13 @@ def test_curves_before_training_are_refused() -> None:
         ({"n_head": 3}, ValueError, ("H_embed = 32", "n_head = 3", "divisible")),
         ({"n_head": 4, "H_qk": 6}, ValueError, ("H_qk = 6", "n_head = 4", "divisible")),
         ({"norm": "none"}, ValueError, ("norm must be one of 'post', 'pre'", "'none'")),
-        ({"is_input_reversed": "no"}, TypeError, ("is_input_reversed must be a bool", "str")),
+        (
+            {"is_input_reversed": "no"},
+            TypeError,
+            ("is_input_reversed must be True or False", "str"),
+        ),
+        ({"mix": "no"}, TypeError, ("mix must be True or False", "str: 'no'")),
+        ({"scaled": 1}, TypeError, ("scaled must be True or False", "int: 1")),
     ],
 )
 def test_wrong_models_are_refused(
@@ -427,3 +441,6 @@ def test_wrong_training_is_refused(
 def test_predict_refuses() -> None:
     with says(ValueError, "X holds the id 4", "0 … 3"):
         small().predict(np.full((1, 2), 4))
+    for width in (1, 3):
+        with says(ValueError, "X must be as wide as X_train, 2 ids", f"[5, {width}]"):
+            small().predict(np.ones((5, width), int))

@@ -107,7 +107,7 @@ def by_hand(**changed: Any) -> list[curves.Record]:
 
 
 def test_by_hand_too_a_seed_decides_the_run_and_fewer_epochs_are_its_beginning() -> None:
-    whole, again, other = (TINY_BYHAND.rows(seed) for seed in (0, 0, 1))
+    whole, again, other = (TINY_BYHAND.run(seed)[0] for seed in (0, 0, 1))
     assert whole == again != other
     assert [epoch for epoch, *_ in whole] == [2, 3]
     short = TINY_BYHAND.train(TINY_BYHAND.model(0), epochs=2)
@@ -217,17 +217,18 @@ def test_stopped_and_started_again_equals_not_stopped(
     parts.mkdir()
     run(name, whole)
     kind = type(BOTH[name])
-    every = kind.rows
+    whole_run = kind.run
 
-    def stopping(self: Any, seed: int) -> list[runs.Row]:
+    def stopping(self: Any, seed: int) -> tuple[list[runs.Row], dict[str, Any]]:
+        rows, weights = whole_run(self, seed)
         if seed < 1:
-            return every(self, seed)
+            return rows, weights
         if stop == "between two seeds":
             raise KeyboardInterrupt
-        return every(self, seed)[:1]  # training returns after Ctrl-C
+        return rows[:1], weights  # training returns after Ctrl-C
 
     with monkeypatch.context() as patch:
-        patch.setattr(kind, "rows", stopping)
+        patch.setattr(kind, "run", stopping)
         with pytest.raises(SystemExit) as exited:
             main([name, "--out", str(parts)])
     assert exited.value.code == 130

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Write the text as UTF-8, line ends as they are; on failure an old file stays as it was.
+def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write text as UTF-8, line ends as they are, or bytes; on failure an old file stays as it was.
 
     A link stays a link: the file that it leads to is written. A file keeps its mode.
 
@@ -20,7 +20,7 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     part = whole.with_name(f".{whole.name}.{os.getpid()}.tmp")
     try:
         mode = _mode(whole)
-        part.write_bytes(text.encode())
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
         if mode is not None:
             part.chmod(mode)
         os.replace(part, whole)

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Collection
+from numbers import Integral, Real
+
+import numpy as np
 
 
 def whole(name: str, value: object) -> int:
-    """Refuse anything but a whole number."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    """Refuse anything but a whole number, Python's or NumPy's."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}: {value!r}")
-    return value
+    return int(value)
 
 
 def whole_or_none(name: str, value: object) -> None:
@@ -30,10 +33,16 @@ def positive_int(name: str, value: object) -> None:
 
 
 def number(name: str, value: object) -> float:
-    """Refuse anything but a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """Refuse anything but a number, Python's or NumPy's."""
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}: {value!r}")
-    return value
+    return float(value)
+
+
+def switch(name: str, value: object) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {type(value).__name__}: {value!r}")
 
 
 def one_of(name: str, value: object, options: Collection[object]) -> None:

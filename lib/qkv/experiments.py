@@ -5,108 +5,31 @@
 seeds that are missing. ``read("addition")`` gives the record that ships with the package.
 
 The names that begin with ``byhand_`` are of the model by hand, ``read_byhand`` gives their
-records. Set ``OPENBLAS_NUM_THREADS=1`` for them: quicker for products this small.
+records, and ``trained`` the models that those in `KEPT` ended with: their weights stand in
+``NAME.npz`` beside the record. Set ``OPENBLAS_NUM_THREADS=1`` for them: quicker for products
+this small.
 """
 
 import argparse
 import importlib.resources
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
 import torch
-from torch.optim import SGD, AdamW
-from torch.optim.lr_scheduler import OneCycleLR
 
 from qkv import _require, runs
 from qkv._files import write_whole
 from qkv.byhand import curves, experiment
 from qkv.byhand.experiment import Experiment as ByHand
+from qkv.byhand.layer import Array
+from qkv.byhand.seq2seq import TransformerSeq2Seq
+from qkv.experiment import Experiment
 from qkv.history import History, Record
-from qkv.layers import Norm
-from qkv.tasks import Task, addition, copy
-from qkv.training import fit
-from qkv.transformer import Transformer
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """All that decides how a run goes, but for its seed.
-
-    A seed draws the first weights and the order of the rows; the rows themselves are the same
-    for all. With ``one_cycle`` the rate rises to ``rate`` and falls to nearly 0 over all epochs;
-    without, it stays.
-    """
-
-    task: Callable[[], Task]
-    d_model: int = 32
-    n_heads: int = 8
-    d_ff: int = 32
-    n_layers: int = 1
-    norm: Norm = "pre"
-    epochs: int = 100
-    batch_size: int = 100
-    optimiser: type[AdamW] | type[SGD] = AdamW
-    rate: float = 5e-3
-    one_cycle: bool = True
-    log_every: int = 4
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-
-    columns = Record._fields
-    notes = ()
-
-    def model(self, seed: int) -> Transformer:
-        """The model as it is before its first step; PyTorch's random state stays as it was."""
-        _require.not_negative("seed", seed)
-        vocab = len(self.task().vocabulary)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return Transformer(
-                vocab,
-                vocab,
-                d_model=self.d_model,
-                n_heads=self.n_heads,
-                d_ff=self.d_ff,
-                n_layers=self.n_layers,
-                norm=self.norm,
-            )
-
-    def train(
-        self, model: Transformer, seed: int, *, epochs: int | None = None, device: str | None = None
-    ) -> History:
-        """Train a fresh model. ``epochs`` stops early: the first epochs of the whole run.
-
-        Errors:
-            TypeError, ValueError: epochs is no whole number from 1 to those of the experiment;
-                what `fit` refuses
-        """
-        epochs = self.epochs if epochs is None else epochs
-        _require.positive_int("epochs", epochs)
-        if epochs > self.epochs:
-            raise ValueError(f"epochs is {epochs}, the whole run has {self.epochs}; ask for fewer")
-        task = self.task()
-        optimiser = self.optimiser(model.parameters(), lr=self.rate)
-        steps = self.epochs * math.ceil(len(task.train.source) / self.batch_size)
-        schedule = OneCycleLR(optimiser, self.rate, total_steps=steps) if self.one_cycle else None
-        return fit(
-            model,
-            task,
-            epochs=epochs,
-            batch_size=self.batch_size,
-            optimizer=optimiser,
-            scheduler=schedule,
-            log_every=self.log_every,
-            seed=seed,
-            device=device,
-        )
-
-    def rows(self, seed: int) -> list[runs.Row]:
-        """One whole run on the CPU, a row for each epoch that was measured."""
-        return list(self.train(self.model(seed), seed, device="cpu"))
-
+from qkv.tasks import addition, copy
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "copy": Experiment(partial(copy, n_train=2000), n_heads=4, epochs=8, rate=1e-2, log_every=1),
@@ -125,6 +48,7 @@ BYHAND: Mapping[str, ByHand] = {
     "byhand_addition_4_heads_reversed": replace(_4_HEADS, is_input_reversed=True),
     "byhand_addition_4_heads_no_W_O": replace(_4_HEADS, mix=False),
 }
+KEPT = ("byhand_addition_1_head", "byhand_addition_4_heads")
 
 
 def read(name: str) -> dict[int, History]:
@@ -153,11 +77,29 @@ def read_byhand(name: str) -> dict[int, list[curves.Record]]:
     return {seed: [experiment.from_row(row) for row in rows] for seed, rows in recorded.items()}
 
 
+def trained(name: str) -> dict[int, TransformerSeq2Seq]:
+    """The models that a recorded run by hand ended with, for each seed.
+
+    Errors:
+        ValueError: no experiment of that name keeps its weights
+        FileNotFoundError: it has not been recorded yet
+    """
+    _require.one_of("name", name, KEPT)
+    kept = importlib.resources.files("qkv.data") / "runs" / f"{name}.npz"
+    if not kept.is_file():
+        raise _missing(name)
+    weights = runs.unpack(kept.read_bytes())
+    models = {seed: BYHAND[name].model(seed) for seed in BYHAND[name].seeds}
+    for seed, model in models.items():
+        model.model.load(weights[seed])
+    return models
+
+
 def run(name: str, out: Path) -> None:
     """Train the seeds that ``out / NAME.csv`` lacks; the file is written whole after each.
 
     Errors:
-        ValueError: no experiment has that name; what is in the file is broken or was made with
+        ValueError: no experiment has that name; what is in the files is broken or was made with
             other settings or versions
         FileNotFoundError: there is no such folder
         FloatingPointError: a run's loss is not finite any more
@@ -165,21 +107,24 @@ def run(name: str, out: Path) -> None:
     """
     _require.one_of("name", name, (*EXPERIMENTS, *BYHAND))
     settings = EXPERIMENTS[name] if name in EXPERIMENTS else BYHAND[name]
-    path = out / f"{name}.csv"
+    path, kept = out / f"{name}.csv", out / f"{name}.npz"
     if not out.is_dir():
         raise FileNotFoundError(
             f"no folder {out}: run this at the top of the repository, or give --out FOLDER"
         )
     done = _same(path, settings) if path.exists() else {}
+    weights = _same_seeds(kept, set(done)) if name in KEPT and done else {}
     for seed in settings.seeds:
         if seed in done:
             print(f"{name}, seed {seed}: there already", flush=True)
             continue
         print(f"{name}, seed {seed}", flush=True)
-        rows = settings.rows(seed)
+        rows, weights[seed] = settings.run(seed)
         if not rows or rows[-1][0] != settings.epochs:  # training returns after Ctrl-C
             raise KeyboardInterrupt
         done[seed] = rows
+        if name in KEPT:  # first, so that no seed of the record lacks its weights
+            write_whole(kept, runs.pack(weights))
         write_whole(path, runs.text(done, settings.columns, settings.notes))
 
 
@@ -187,10 +132,30 @@ def _shipped(name: str, settings: Experiment | ByHand) -> dict[int, list[runs.Ro
     """The record in the package."""
     record = importlib.resources.files("qkv.data") / "runs" / f"{name}.csv"
     if not record.is_file():
-        raise FileNotFoundError(
-            f"no record of {name!r}: make it with python -m qkv.experiments {name}"
-        )
+        raise _missing(name)
     return runs.parse(record.read_text(encoding="utf-8"), settings.columns, record.name)
+
+
+def _missing(name: str) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"no record of {name!r}: make it with python -m qkv.experiments {name}"
+    )
+
+
+def _same_seeds(kept: Path, seeds: set[int]) -> dict[int, dict[str, Array]]:
+    """The weights of the seeds that are done, refused if some have none."""
+    try:
+        weights = runs.unpack(kept.read_bytes())
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{kept} does not hold the weights of {kept.stem}.csv ({error}); move both away"
+        ) from None
+    if not seeds <= weights.keys():
+        raise ValueError(
+            f"{kept} has the weights of seeds {sorted(weights)}, {kept.stem}.csv "
+            f"the record of seeds {sorted(seeds)}; move both away"
+        )
+    return {seed: weights[seed] for seed in seeds}
 
 
 def _same(path: Path, settings: Experiment | ByHand) -> dict[int, list[runs.Row]]:

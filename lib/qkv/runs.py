@@ -1,12 +1,18 @@
-"""The file of a recorded run: a line a measurement, seed and epoch first, then what was measured.
+"""The files of a recorded run.
 
-Lines in front that begin with "# " are notes: settings and versions.
+The record has a line a measurement, seed and epoch first, then what was measured. Lines in
+front that begin with "# " are notes: settings and versions. The weights stand beside it, as
+NumPy's .npz, in which each array is named by its seed and its parameter.
 """
 
 import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from qkv.byhand.layer import Array
 
 Row = tuple[float, ...]  # the epoch first
 
@@ -64,3 +70,25 @@ def parse(written: str, columns: Sequence[str], where: str) -> dict[int, list[Ro
             ) from None
         rows.append(row)
     return runs
+
+
+def pack(weights: Mapping[int, Mapping[str, Array]]) -> bytes:
+    """All seeds' weights as the bytes of an .npz file."""
+    packed = io.BytesIO()
+    named = {f"{seed}.{k}": v for seed, state in weights.items() for k, v in state.items()}
+    np.savez(packed, **named)  # type: ignore[arg-type]
+    return packed.getvalue()
+
+
+def unpack(packed: bytes) -> dict[int, dict[str, Array]]:
+    """Each seed's weights, as `pack` wrote them.
+
+    Errors:
+        ValueError, zipfile.BadZipFile: these are no such bytes
+    """
+    weights: dict[int, dict[str, Array]] = {}
+    with np.load(io.BytesIO(packed)) as named:
+        for key in named:
+            seed, name = key.split(".", 1)
+            weights.setdefault(int(seed), {})[name] = named[key]
+    return weights

@@ -33,11 +33,13 @@ def central_differences(f: Callable[[], float], x: Array, nudge: float = 1e-5) -
     slopes = np.empty_like(x)
     for index in np.ndindex(x.shape):
         kept = x[index]
-        x[index] = kept + nudge
-        above = f()
-        x[index] = kept - nudge
-        below = f()
-        x[index] = kept
+        try:
+            x[index] = kept + nudge
+            above = f()
+            x[index] = kept - nudge
+            below = f()
+        finally:
+            x[index] = kept
         slopes[index] = (above - below) / (2 * nudge)
     return slopes
 
@@ -75,7 +77,7 @@ def check(
     Errors:
         GradientError: a slope is wrong; the message names function, argument and index
         ValueError: backward returns another number of slopes than there are inputs, or
-            another shape
+            another shape; there is nothing to check
     """
     output = np.asarray(forward(*inputs.values()))
     g = np.random.default_rng(seed).normal(size=output.shape)
@@ -91,6 +93,8 @@ def check(
     if layer is not None:
         claimed |= {own: slope.copy() for own, slope in layer.gradients().items()}
         places |= layer.parameters()
+    if not places:
+        raise ValueError(f"{name}: there is nothing to check; give inputs, or a layer that learns")
     errors = {}
     for argument, x in places.items():
         seen = central_differences(lambda: float((forward(*inputs.values()) * g).sum()), x, nudge)

@@ -14,6 +14,7 @@ import numpy as np
 from qkv import _require_plain as plain
 from qkv.byhand.blocks import Norm
 from qkv.byhand.curves import Record, Score
+from qkv.byhand.layer import Array
 from qkv.byhand.seq2seq import Seq2SeqData, TransformerSeq2Seq
 from qkv.runs import Row
 
@@ -91,9 +92,11 @@ class Experiment:
             f"versions: Python {platform.python_version()}, NumPy {np.__version__}",
         )
 
-    def rows(self, seed: int) -> list[Row]:
-        """One whole run, a row for each epoch that was measured."""
-        return [to_row(record) for record in self.train(self.model(seed))]
+    def run(self, seed: int) -> tuple[list[Row], dict[str, Array]]:
+        """One whole run: a row for each measurement, and the weights at its end."""
+        model = self.model(seed)
+        rows = [to_row(record) for record in self.train(model)]
+        return rows, model.model.state()
 
 
 def to_row(record: Record) -> Row:

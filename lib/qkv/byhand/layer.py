@@ -12,7 +12,7 @@ with the last call of forward, and it replaces the slopes of the call before: no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -34,6 +34,13 @@ class Layer:
 
     def __init__(self) -> None:
         self.slopes: dict[str, Array] = {}
+
+    if not TYPE_CHECKING:  # a type checker shall find what no layer has
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"{type(self).__name__} has no {name!r}; if you called backward, call forward first"
+            )
 
     def __call__(self, *inputs: Any, **more: Any) -> Any:
         return self.forward(*inputs, **more)

@@ -1,6 +1,6 @@
 """Sums along rows and down columns, as products: NumPy's einsum and BLAS do them quickest.
 
-``x.sum(-1, keepdims=True)`` and ``x.sum(0)`` give the same, at two to four times the time
+``x.sum(-1, keepdims=True)`` and ``x.sum(0)`` give the same, at several times the cost
 when rows are as short as here.
 """
 

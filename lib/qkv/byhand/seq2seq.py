@@ -5,8 +5,8 @@ The interface is that of the experiments of chapter 13; what it leaves open is s
 =====================  ======================================================================
 open                   settled
 =====================  ======================================================================
-V                      the number of ids, or the largest id: 12 and 11 mean the same for ids
-                       0 … 11. One id is added behind them, the start id.
+V                      the number of ids, or the largest id: 12 and 11 mean the same where
+                       the id 11 occurs. One id is added behind them, the start id
 start id               the decoder's first input; the source and the targets never hold it
 padding                an id like any other: no mask hides it, and the loss counts it, since
                        it is how "36_" says that it has ended
@@ -19,7 +19,7 @@ norm                   after the residual, as in the paper; ``norm="pre"`` befor
                        final norm after each stack
 embedding              the table's row, and the position added. The paper multiplies the row by
                        sqrt(width) first, which ``scaled=True`` does: under plain SGD the
-                       embeddings then move width times as fast, and at eta 0.2 too fast
+                       embeddings then move width times as fast
 first weights          Glorot's uniform ones, biases 0, embeddings normal with variance 1,
                        drawn from ``seed``, and so is the order of the rows
 loss                   the mean over all tokens of the batch. The sum over a row's n tokens,
@@ -90,7 +90,7 @@ class TransformerSeq2Seq:
         for name, size in (("H_embed", H_embed), ("H_qk", H_qk)):
             if size % n_head:
                 raise ValueError(f"{name} = {size} is not divisible by n_head = {n_head}")
-        plain.instance("is_input_reversed", is_input_reversed, bool, "a bool, True or False")
+        plain.switch("is_input_reversed", is_input_reversed)
         self.is_input_reversed = is_input_reversed
         self.train_rows = self._read(X_train), Y_train.astype(np.int64)
         self.test_rows = self._read(X_test), Y_test.astype(np.int64)
@@ -117,7 +117,8 @@ class TransformerSeq2Seq:
 
         Every ``log_interval`` epochs, and after the last, a `Record` is added to ``history``
         and a line printed; a terminal gets a progress bar. An interruption (Ctrl-C) ends the
-        training, not the program, and the history stays.
+        training, not the program, and the history stays. The steps of the broken-off epoch stay
+        as well, though it does not count.
 
         Errors:
             TypeError, ValueError: epoch, mini_batch or log_interval is no whole number of at
@@ -150,8 +151,13 @@ class TransformerSeq2Seq:
 
         Shapes:
             X: ids [B, n_source]; returns ids [B, n_target]
+        Errors:
+            TypeError, ValueError: X holds no ids that V covers, or is not as wide as X_train
         """
         _require.ids("X", X, self.start)
+        width = self.train_rows[0].shape[1]
+        if X.shape[1] != width:
+            raise ValueError(f"X must be as wide as X_train, {width} ids, got {list(X.shape)}")
         return self._answer(self._read(X))
 
     def plot_accuracy_seq_level(self) -> None:

@@ -63,7 +63,6 @@ def vocabulary(V: int, **arrays: Array) -> int:
         TypeError, ValueError: V is no whole number of at least 1, an array no filled one of
             ids [B, n], or holds an id above V
     """
-    V = int(V) if isinstance(V, np.integer) else V
     plain.positive_int("V", V)
     for name, ids in arrays.items():
         _require.id_rows(name, ids)

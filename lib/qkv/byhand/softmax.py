@@ -75,12 +75,11 @@ def cross_entropy_backward(logits: Array, target: Array, pad: int | None = None)
         returns: [..., vocab]; each row sums to 0
     """
     counted = _require.targets(logits, target, pad)  # bool [N]
-    g = softmax(logits)  # [..., vocab]
-    rows = g.reshape(target.size, -1)  # [N, vocab], a view
-    rows[np.arange(target.size), target.reshape(-1)] -= 1
-    rows *= counted[:, None]  # what does not count has no slope
-    rows /= np.count_nonzero(counted)
-    return g
+    g: Array = softmax(logits).reshape(target.size, -1)  # [N, vocab]
+    g[np.arange(target.size), target.reshape(-1)] -= 1
+    g *= counted[:, None]  # what does not count has no slope
+    g /= np.count_nonzero(counted)
+    return g.reshape(logits.shape)
 
 
 class CrossEntropy(Layer):

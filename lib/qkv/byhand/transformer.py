@@ -55,6 +55,8 @@ class Transformer(Layer):
         for name, size in sizes.items():
             plain.positive_int(name, size)
         plain.not_negative("seed", seed)
+        for name, value in (("bias", bias), ("mix", mix), ("scaled", scaled)):
+            plain.switch(name, value)
         if pad is not None:
             plain.one_id("pad", pad, max(source_vocab, target_vocab))
         rng = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from qkv.figures.grid import X, alike, array, at_most
 from qkv.figures.picture import INK, LINE, QUIET, Box, Picture, arrow, chart, new, sheet, text
 
-BACK = "#4B3FA8"  # gradients on their way back, always as dashed arrows or hatched bars
+BACK = "#4B3FA8"  # gradients on their way back, and the limit they are held to
 ROAD = 9.0  # points, as in chapter 07
 
 
