@@ -92,8 +92,8 @@ def roles() -> Picture:
     ends = _plus(axes, x)
     for role, y, end in zip((Q, K, V), (0.75, 2.2, 3.65), ends, strict=True):
         _way(axes, 2.55, y, role, 4, end)
-    x_q = _tokens(axes, 3.75, 0.75, N_Q, "$g_{x_q}$")
-    x_kv = _tokens(axes, 3.75, 2.75, N_KV, "$g_{x_{kv}}$")
+    x_q = _tokens(axes, 3.75, 0.75, N_Q, "$g_{X_q}$")
+    x_kv = _tokens(axes, 3.75, 2.75, N_KV, "$g_{X_{kv}}$")
     upper, _, lower = _plus(axes, x_kv)
     _way(axes, 6.1, 0.75, Q, N_Q, x_q.east)
     _way(axes, 6.1, 1.95, K, N_KV, upper)
