@@ -34,6 +34,7 @@ from qkv.tasks import addition, copy
 EXPERIMENTS: Mapping[str, Experiment] = {
     "copy": Experiment(partial(copy, n_train=2000), n_heads=4, epochs=8, rate=1e-2, log_every=1),
     "addition": Experiment(addition),
+    "addition_best": Experiment(addition, rate=1e-2),
 }
 _COPY = ByHand("copy", epochs=100, eta=0.02, log_every=1)
 _1_HEAD, _4_HEADS = ByHand("addition"), ByHand("addition", n_head=4)
