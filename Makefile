@@ -10,12 +10,13 @@ SHELL := /bin/sh
 VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip install --disable-pip-version-check
+NOTEBOOKS := chapters/*.ipynb solutions/*.ipynb
 NBVAL := $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120
 
 # The pins were tried on Python 3.11 to 3.13. (A Debian python3 may lack what makes a .venv.)
 FITS := -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 
-.PHONY: help book test notebooks set-up repeat count bench serve clean FORCE
+.PHONY: help book test notebooks exercises set-up repeat count mutants grade-proof bench serve clean FORCE
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -35,8 +36,9 @@ test: $(VENV)/test.stamp ## check everything: code, notebooks, book, unit tests 
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(RUN) tools/notebooks.py check
+	$(RUN) tools/exercises.py check
 	@$(MAKE) --no-print-directory book
-	$(NBVAL) chapters
+	$(NBVAL) chapters solutions
 	@echo "Passed: lint, types, the notebooks' form, the book's build, the notebooks' outputs."
 	@echo "Last, the tests of the package, the tools, the repository and the built book:"
 	OMP_NUM_THREADS=1 $(RUN) -m pytest --cov -n 2 tests
@@ -44,14 +46,17 @@ test: $(VENV)/test.stamp ## check everything: code, notebooks, book, unit tests 
 notebooks: $(VENV)/test.stamp ## run the changed notebooks and store them canonically; all with ALL=1
 	$(RUN) tools/notebooks.py run $(if $(ALL),--all)
 
+exercises: $(VENV)/test.stamp ## make exercises/ from the notebooks in solutions/
+	$(RUN) tools/exercises.py make
+
 set-up: $(VENV)/test.stamp ## write the set-up cell of every notebook anew
 	$(RUN) tools/notebooks.py set-up
 
 repeat: count $(VENV)/test.stamp ## hold the changed notebooks' outputs true N times (N=20); all with ALL=1
 	@base=$$(git merge-base HEAD main 2>/dev/null || echo HEAD); \
-	if [ -n "$(ALL)" ]; then changed=$$(ls chapters/*.ipynb); \
-	else changed=$$(git diff --name-only --diff-filter=d $$base -- 'chapters/*.ipynb'; \
-	  git ls-files --others --exclude-standard -- 'chapters/*.ipynb'); fi; \
+	if [ -n "$(ALL)" ]; then changed=$$(ls $(NOTEBOOKS)); \
+	else changed=$$(git diff --name-only --diff-filter=d $$base -- $(NOTEBOOKS); \
+	  git ls-files --others --exclude-standard -- $(NOTEBOOKS)); fi; \
 	[ -n "$$changed" ] || { echo "No notebook differs from main. For all of them: make repeat ALL=1"; exit 0; }; \
 	i=1; while [ $$i -le $(N) ]; do echo "Round $$i of $(N)"; \
 	  $(NBVAL) -q $$changed || { echo "make repeat: round $$i of $(N) failed." >&2; exit 1; }; \
@@ -60,6 +65,12 @@ repeat: count $(VENV)/test.stamp ## hold the changed notebooks' outputs true N t
 count:
 	@case "$(N)" in "" | 0* | *[!0-9]*) \
 	  echo "make repeat: N=$(N) is no whole number from 1 up. For example: make repeat N=20" >&2; exit 1;; esac
+
+mutants: $(VENV)/test.stamp ## hold the exercises' checks against all answers, 1,000 inputs each (an hour)
+	SEEDS=1000 OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 tests/test_mutants.py
+
+grade-proof: $(VENV)/test.stamp ## grade a class of every kind, and kill the grader twenty times
+	GRADE_PROOF=1 OMP_NUM_THREADS=1 $(RUN) -m pytest -q tests/test_grading_class.py
 
 bench: $(VENV)/test.stamp ## measure speed and memory side by side with PyTorch's own
 	$(RUN) benchmarks/run.py

@@ -86,6 +86,15 @@ def read(path: Path) -> NotebookNode:
     return notebook
 
 
+def refuse_made(path: Path) -> None:
+    """Refuse a notebook in exercises/, which only its own tool may write."""
+    if path.resolve().parent.name == "exercises":
+        raise NotebookError(
+            f"{path}: made from solutions/, never run or edited: change the notebook there, run"
+            " it, then make exercises"
+        )
+
+
 def validate(path: Path, notebook: NotebookNode) -> None:
     """Refuse a notebook that is not as nbformat 4.5 has it; NotebookError says where.
 

@@ -20,6 +20,7 @@ from notebook_form import (
     canonical_text,
     code_cells,
     read,
+    refuse_made,
     run_hash,
     set_up_source,
     table,
@@ -35,14 +36,16 @@ not touched, so running twice changes no byte. A change in the package shows in 
 one, use --all. With --all, only outputs that really differ change, such as times in cells tagged
 nbval-ignore-output; a picture with the same pixels keeps its bytes. A notebook that fails, writes
 to stderr or takes over 60 seconds stays as it was, and so does one that is changed while it runs.
-FILES: by default all of chapters/."""
+FILES: by default all of chapters/ and solutions/."""
 CHECK_HELP = """\
 Hold the rules that a program can hold, and say of each breach where it is and how to mend it.
-FILES: by default all of chapters/; the chapters' own rules hold for files in such a folder."""
+FILES: by default all of chapters/ and solutions/, which have rules of their own besides; what is
+in exercises/ is held by exercises.py."""
 SET_UP_HELP = """\
 Write the set-up cell of every notebook anew from its template and from the repository and ref in
 pyproject.toml, [tool.ask-match-blend]; where there is none, put it before the first code cell.
-Nothing is executed; counts and outputs stay. FILES: by default all of chapters/."""
+Nothing is executed; counts and outputs stay. FILES: by default all of chapters/,
+solutions/ and exercises/."""
 
 
 # What can be wrong with one file; the others are still looked at.
@@ -58,6 +61,7 @@ def tell(path: Path, error: BaseException) -> None:
 
 def run_one(path: Path, everything: bool) -> str:
     """Bring one notebook up to date and say what was done."""
+    refuse_made(path)
     before = path.read_bytes() if path.is_file() else None  # `read` says what is wrong otherwise
     notebook = read(path)
     validate(path, notebook)
@@ -155,8 +159,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.command == "run":
         return run(given.files or book_files("chapters", "solutions"), given.all)
-    files = given.files or book_files("chapters", "solutions", "exercises")
-    return check(files) if given.command == "check" else set_up(files, given.check)
+    if given.command == "check":
+        return check(given.files or book_files("chapters", "solutions"))
+    return set_up(given.files or book_files("chapters", "solutions", "exercises"), given.check)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from exercise_form import is_answer
 from notebook_form import (
     COMMAND,
     OWN_METADATA,
@@ -18,6 +19,7 @@ from .page import SPEAKING_ID, Found, Page
 
 KNOWN_TAGS = {"hide-cell", "hide-input", "hide-output", "nbval-ignore-output"}
 MOST_LINES, WIDEST_LINE = 20, 79
+MOST_ANSWER_LINES = 40  # with what is given and the marks; it cannot be split
 RANDOM_ID = re.compile(r"(?=.*\d)[0-9a-f]+(-[0-9a-f]+)*")
 
 
@@ -74,8 +76,9 @@ def code_is_short(page: Page) -> Found:
         if name == SET_UP_ID:
             continue
         lines = cell.source.splitlines()
-        if len(lines) > MOST_LINES:
-            yield name, f"{len(lines)} lines of code, at most {MOST_LINES}: split the cell"
+        most = MOST_ANSWER_LINES if is_answer(cell) else MOST_LINES
+        if len(lines) > most:
+            yield name, f"{len(lines)} lines of code, at most {most}: split the cell"
         for number, line in enumerate(lines, 1):
             if len(line) > WIDEST_LINE:
                 yield (

@@ -25,7 +25,7 @@ def promise_sentence(page: Page) -> Found:
     if following.type != "paragraph" or name != page.cells[0][0]:
         yield page.cells[0][0], "let one sentence of promise follow the title, in the same cell"
     elif not sentence.endswith((".", "!", "?")) or re.search(r"[.!?]\s+[A-Z]", sentence):
-        yield name, "the paragraph below the title must be one sentence: the chapter's promise"
+        yield name, "the paragraph below the title must be one sentence: the promise"
 
 
 def opening_says_how_long(page: Page) -> Found:

@@ -1,0 +1,363 @@
+"""Chapter 10: the backward of a product and of the softmax, and a judge for any backward."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from textwrap import shorten
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from qkv.byhand.check import check
+from qkv.byhand.linear import matmul_backward
+from qkv.byhand.softmax import softmax, softmax_backward
+from qkv.checks.answer import Answer
+from qkv.checks.draw import Draw
+from qkv.checks.exercise import exercise
+from qkv.checks.faults import Numbers, Wrong, equal, has_shape, holds, numbers
+
+# What finds gradients by itself: PyTorch's autograd under its names, a layer's own backward.
+AUTOGRAD = ("backward", "grad", "run_backward")
+
+
+def each(what: str, value: object, *names: str) -> tuple[Any, ...]:
+    """The parts of an answer that gives several arrays; refuse another number of them."""
+    if value is None:
+        raise Wrong(f"{what} is None: is there a return at the end?")
+    parts = value if isinstance(value, tuple | list) else None
+    if isinstance(value, np.ndarray | torch.Tensor) and len(value.shape) and len(names) > 1:
+        parts = list(value)  # gradients of one shape, stacked
+    if parts is None or len(parts) != len(names):
+        seen = f"a {type(value).__name__}" if parts is None else f"{len(parts)} of them"
+        raise Wrong(f"{what} gives {seen}, expected {len(names)}: {', '.join(names)}")
+    return tuple(parts)
+
+
+@contextmanager
+def in_front() -> Iterator[None]:
+    """For what goes wrong only with more axes in front, as a batch or heads give."""
+    try:
+        yield
+    except Wrong as wrong:
+        raise Wrong(
+            f"on a batch: {shorten(str(wrong), 70)}: swap the last two axes alone: swapaxes(-1, -2)"
+        ) from None
+
+
+@contextmanager
+def axis_kept() -> Iterator[None]:
+    """For a sum or a mean along each row, which must keep its axis."""
+    try:
+        yield
+    except Wrong as wrong:
+        if "broadcast together" not in str(wrong):
+            raise
+        line = str(wrong).partition("the line is ")[2]
+        raise Wrong(
+            "it stops with ValueError: shapes do not fit; did a sum or mean lose its axis? "
+            f"keepdims=True keeps it{': ' + shorten(line, 60) if line else ''}"
+        ) from None
+
+
+def or_named(call: Callable[[], Any], when_alike: Callable[[], None]) -> Any:
+    """What call gives; where shapes do not fit, look for the cause with all sizes alike."""
+    try:
+        return call()
+    except Wrong as wrong:
+        if "it stops with" in str(wrong):
+            when_alike()
+        raise
+
+
+@exercise("matmul_backward", matmul_backward, never=("matmul_backward", *AUTOGRAD))
+def try_matmul_backward(answer: Answer, draw: Draw) -> Iterable[object]:
+    """g [..., n, m], A [..., n, k], B [..., k, m] -> gA [..., n, k], gB [..., k, m]."""
+    what, names = "matmul_backward(g, A, B)", ("gA", "gB")
+
+    def when_alike() -> None:
+        g, A, B = draw.array(4, 4), draw.array(4, 4), draw.array(4, 4)
+        gA, gB = each(what, answer(g, A, B), *names)
+        transpose = "gA = g B^T: B is not transposed"
+        turned, number = "gA is g B^T, not B^T g", "gA = g B^T is a matrix product: @, not *"
+        equal("gA", gA, g @ B.T, {transpose: g @ B, turned: B.T @ g, number: g * B})
+        transpose = "gB = A^T g: A is not transposed"
+        turned, number = "gB is A^T g, not g A^T", "gB = A^T g is a matrix product: @, not *"
+        equal("gB", gB, A.T @ g, {transpose: A @ g, turned: g @ A.T, number: A * g})
+
+    A, B, g = draw.array(3, 4), draw.array(4, 5), draw.array(3, 5)
+    gA, gB = each(what, or_named(lambda: answer(g, A, B), when_alike), *names)
+    stands = "it stands transposed, and a gradient has the shape of what it belongs to"
+    has_shape("gA", gA, [3, 4], {stands: [4, 3], "gA and gB are exchanged": [4, 5]})
+    has_shape("gB", gB, [4, 5], {stands: [5, 4], "this is the shape of A": [3, 4]})
+    ones = np.ones_like(g)
+    equal(
+        "gA",
+        gA,
+        g @ B.T,
+        {
+            "gA does not use g: multiply what comes from above, g, with B^T": ones @ B.T,
+            "gA is a mean over the columns: add up": g @ B.T / 5,
+            "gA has the wrong sign": -g @ B.T,
+        },
+    )
+    equal(
+        "gB",
+        gB,
+        A.T @ g,
+        {
+            "gB does not use g: multiply A^T with what comes from above, g": A.T @ ones,
+            "gB is a mean over the rows: add up": A.T @ g / 3,
+            "gB has the wrong sign": -A.T @ g,
+        },
+    )
+    A, B, g = draw.array(2, 3, 4), draw.array(2, 4, 5), draw.array(2, 3, 5)
+    with in_front():
+        right_gA, right_gB = matmul_backward(g, A, B)
+        batch_gA, batch_gB = each(what, answer(g, A, B), *names)
+    own = "each matrix of the batch has a gradient of its own: do not add up over the batch"
+    has_shape("on a batch gA", batch_gA, [2, 3, 4], {own: [3, 4]})
+    has_shape("on a batch gB", batch_gB, [2, 4, 5], {own: [4, 5]})
+    with in_front():
+        equal("gA", batch_gA, right_gA)
+        equal("gB", batch_gB, right_gB)
+    return [numbers("gA", gA)[0, 0], *numbers("gB", gB)[0, :2]]
+
+
+def _row_sum(x: Numbers) -> Numbers:
+    total: Numbers = x.sum(-1, keepdims=True)
+    return total
+
+
+def softmax_faults(g: Numbers, p: Numbers) -> dict[str, Numbers]:
+    """What a softmax's backward gives with one fault: also the middle of attention's backward."""
+    shared = _row_sum(g * p)
+    return {
+        "the softmax's sum term is missing: p * (g - sum of g * p)": p * g,
+        "only the Jacobian's diagonal is there: each score moves the other shares too": (
+            p * (1 - p) * g
+        ),
+        "the softmax's sum term adds up g alone: add up g * p": p * (g - _row_sum(g)),
+        "the softmax's sum term is a mean of g: add up g * p": (
+            p * (g - g.mean(-1, keepdims=True))
+        ),
+        "the softmax's sum term is divided by n: add up, without a mean": (
+            p * (g - shared / p.shape[-1])
+        ),
+        "the softmax's sum term is added: subtract it": p * (g + shared),
+        "the softmax's sum term lacks its factor p: p is in front of both": p * g - shared,
+        "the softmax's factor p in front is missing": g - shared,
+        "the softmax's sum runs over all rows together: over each row, axis=-1": (
+            p * (g - (g * p).sum())
+        ),
+        "the softmax's sum runs down the columns: along each row, axis=-1": (
+            p * (g - (g * p).sum(-2, keepdims=True) if p.ndim > 1 else g)
+        ),
+    }
+
+
+@exercise("softmax_backward", softmax_backward, never=("softmax_backward", *AUTOGRAD))
+def try_softmax_backward(answer: Answer, draw: Draw) -> Iterable[object]:
+    """g, p [..., n] -> [..., n]."""
+    g, p = 3 * draw.array(3, 5), softmax(draw.array(3, 5))
+    with axis_kept():
+        gx = answer(g, p)
+    has_shape("softmax_backward(g, p)", gx, [3, 5], {"one number a row: keep the others": [3]})
+    right = softmax_backward(g, p)
+    equal(
+        "softmax_backward(g, p)",
+        gx,
+        right,
+        softmax_faults(g, p)
+        | {
+            "the sign is turned round": -right,
+            "it is twice too large": 2 * right,
+            "p goes through softmax again: p holds the weights already": (
+                softmax_backward(g, softmax(p))
+            ),
+            "g and p are exchanged": g * (p - _row_sum(g * p)),
+            "this is the backward of the logarithm of the softmax": g - p * _row_sum(g),
+            "this is the forward once more": softmax(p),
+        },
+    )
+    batch_g, batch_p = 3 * draw.array(2, 3, 5), softmax(draw.array(2, 3, 5))
+    right = softmax_backward(batch_g, batch_p)
+    wrong_axis = "with a batch in front the sum runs over the wrong axis: axis=-1, not axis=1"
+    try:
+        with axis_kept():
+            batch = answer(batch_g, batch_p)
+        has_shape("softmax_backward(g, p) of a batch", batch, [2, 3, 5])
+    except Wrong as wrong:
+        raise Wrong(f"on a batch [2, 3, 5]: {shorten(str(wrong), 90)}") from None
+    equal(
+        "softmax_backward(g, p) of a batch",
+        batch,
+        right,
+        {
+            wrong_axis: batch_p * (batch_g - (batch_g * batch_p).sum(1, keepdims=True)),
+            "the sum runs over all rows of one matrix: over each row, axis=-1": (
+                batch_p * (batch_g - (batch_g * batch_p).sum((-2, -1), keepdims=True))
+            ),
+        },
+    )
+    one_g, one_p = np.array([1.0, 0.0, 0.0]), softmax(np.array([0.0, 1.0, 2.0]))
+    try:
+        one = answer(one_g, one_p)
+        equal("softmax_backward of one row [3]", one, softmax_backward(one_g, one_p))
+    except Wrong as wrong:
+        raise Wrong(f"with a single row [3]: {shorten(str(wrong), 80)}: use axis=-1") from None
+    hidden = np.array([[True, False, True, True, False], [False] * 5, [True] * 5])
+    masked = softmax(np.where(hidden, draw.array(3, 5), -np.inf))
+    equal(
+        "softmax_backward where p holds 0, as a mask makes it,",
+        answer(g, masked),
+        softmax_backward(g, masked),
+    )
+    return numbers("gx", gx)[0, :3]
+
+
+class Case(NamedTuple):
+    """A forward with a backward(g, x) that is right or wrong, and what a misjudgement means."""
+
+    forward: Callable[[Numbers], Numbers]
+    backward: Callable[[Numbers, Numbers], Numbers]
+    x: Numbers
+    right: bool
+    misjudged: str
+
+
+def gradient_check(
+    forward: Callable[[Numbers], Numbers],
+    backward: Callable[[Numbers, Numbers], Numbers],
+    x: Numbers,
+) -> bool:
+    """The package's checker as a judge."""
+    try:
+        check("it", forward, lambda g: backward(g, x), {"x": x})
+    except (AssertionError, ValueError):
+        return False
+    return True
+
+
+def nearly_right(off: float) -> Callable[[Numbers, Numbers], Numbers]:
+    """The backward of x + sin(x) / 10, with the last entry off by a share of the largest."""
+
+    def backward(g: Numbers, x: Numbers) -> Numbers:
+        gx: Numbers = g * (1 + 0.1 * np.cos(x))
+        gx[-1, -1] += off * abs(gx).max()  # whatever g is, this shows
+        return gx
+
+    return backward
+
+
+def cases(draw: Draw) -> Iterator[Case]:
+    """From what each judge must see to what trips up a careless one."""
+    x, W = draw.array(2, 3), draw.array(3, 3) + 2 * np.eye(3)
+    scores = softmax(draw.array(2, 4))
+    y = np.log(scores)  # [2, 4]
+
+    def product(x: Numbers) -> Numbers:
+        return x @ W
+
+    yield Case(product, lambda g, x: g @ W.T, x, True, "it refuses the right backward of x W")
+    yield Case(
+        product,
+        lambda g, x: -g @ W.T,
+        x,
+        False,
+        "it takes slopes with the wrong sign for right: compare the slopes, not their size",
+    )
+    yield Case(
+        product,
+        lambda g, x: g @ W,
+        x,
+        False,
+        "it takes g W, with W not transposed, for right: compare each entry",
+    )
+    yield Case(
+        lambda x: x.sum(-1),
+        lambda g, x: np.repeat(g[:, None], 3, -1),
+        draw.array(5, 3),
+        True,
+        "it refuses a right backward whose output has another shape than x: g is as the output",
+    )
+    yield Case(
+        lambda x: x.sum(-1),
+        lambda g, x: np.repeat(g[::-1, None], 3, -1),
+        draw.array(5, 3),
+        False,
+        "a backward that mixes up the entries of g passes: make g random, with ones this is unseen",
+    )
+    yield Case(
+        softmax,
+        lambda g, x: softmax_backward(g, softmax(x)),
+        y,
+        True,
+        "it refuses the right backward of softmax",
+    )
+    yield Case(
+        softmax,
+        lambda g, x: g * softmax(x),
+        y,
+        False,
+        "it takes softmax's backward without the sum term for right",
+    )
+    for off in (0.02, -0.02):
+        yield Case(
+            lambda x: x + 0.1 * np.sin(x),
+            nearly_right(off),
+            x,
+            False,
+            "one entry that is off by two per cent passes: look at each entry, and more closely",
+        )
+    yield Case(
+        lambda x: 1e7 * np.tanh(x),
+        lambda g, x: 1e7 * g * (1 - np.tanh(x) ** 2),
+        x,
+        True,
+        "it refuses right slopes of ten million: measure errors against the largest slope",
+    )
+    yield Case(
+        lambda x: 3 + 1e-3 * np.sin(x),
+        lambda g, x: 1.02e-3 * g * np.cos(x),
+        x,
+        False,
+        "slopes of a thousandth, off by two per cent, pass: measure errors against the largest",
+    )
+    yield Case(
+        lambda x: np.sin(30 * x),
+        lambda g, x: 30 * g * np.cos(30 * x),
+        x,
+        True,
+        "it refuses a right backward where the forward bends: nudge less, and both ways",
+    )
+    yield Case(
+        lambda x: np.maximum(x, 0),
+        lambda g, x: g * (x > 0),
+        -1 - abs(x),
+        True,
+        "it refuses slopes that are all 0, and rightly so: 0 divided by 0 is no error",
+    )
+    yield Case(
+        lambda b: x + b,
+        lambda g, b: g.sum(0, keepdims=True),
+        draw.array(3),
+        False,
+        "slopes [1, 3] of an input [3] pass: a gradient has the shape of what it belongs to",
+    )
+
+
+@exercise("gradient_check", gradient_check, never=("central_differences",))
+def try_gradient_check(answer: Answer, draw: Draw) -> Iterable[object]:
+    """forward(x) -> y, backward(g, x) -> gx, x -> whether backward is right."""
+    verdicts = []
+    for case in cases(draw):
+        said = answer(case.forward, case.backward, case.x)
+        holds(
+            np.size(numbers("gradient_check", said)) == 1 and float(np.asarray(said)) in (0, 1),
+            f"gradient_check gives {shorten(repr(said), 40)}, expected True or False",
+        )
+        verdict = bool(said)
+        holds(verdict == case.right, case.misjudged)
+        verdicts.append(verdict)
+    # Weighted with drawn numbers, so that each digit printed tells of all verdicts.
+    return draw.array(2, len(verdicts)) @ np.array(verdicts, dtype=np.float64)

@@ -1,0 +1,58 @@
+"""What the checks are worth: they name the fault of each wrong answer, and pass each right one."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mutants
+from mutants import RIGHT, WRONG
+from qkv import checks
+from qkv.checks import Exercise, Wrong
+
+EXERCISES = checks.exercises()
+SEEDS = int(os.environ.get("SEEDS", "10"))  # make mutants: 1000
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_each_exercise_has_its_wrong_answers_and_three_right_ones(name: str) -> None:
+    assert len(RIGHT.get(name, ())) >= 3, f"{name}: give three right answers in other words"
+    assert len(WRONG.get(name, ())) >= 3, f"{name}: give its wrong answers"
+
+
+def test_no_answer_is_to_an_exercise_that_is_not() -> None:
+    assert RIGHT.keys() | WRONG.keys() == EXERCISES.keys()
+
+
+def test_the_table_counts_them() -> None:
+    written = Path(mutants.__path__[0], "README.md").read_text(encoding="utf-8")
+    assert written == mutants.table(), "write it anew: cd tests && python -m mutants"
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"), [(name, fault) for name, faults in WRONG.items() for fault in faults]
+)
+def test_a_wrong_answer_is_refused_with_its_cause(name: str, fault: str) -> None:
+    answer, cause = WRONG[name][fault]
+    for seed in range(1 + SEEDS // 100):
+        with pytest.raises(Wrong) as wrong:
+            EXERCISES[name].run(answer, seed)
+        assert cause in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "which"), [(name, i) for name, answers in RIGHT.items() for i in range(len(answers))]
+)
+def test_a_right_answer_passes_with_the_solutions_digits(name: str, which: int) -> None:
+    exercise: Exercise = EXERCISES[name]
+    answer: Callable[..., Any] = RIGHT[name][which]
+    for seed in range(SEEDS):
+        assert exercise.run(answer, seed) == exercise.expected(seed)
