@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Empty
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -170,6 +171,18 @@ def test_memory_is_limited(sandboxed: None, monkeypatch: pytest.MonkeyPatch, gro
     finally:
         kernel.stop()
     assert left_behind() == []
+
+
+def test_a_death_for_memory_is_told_though_the_connection_broke_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = WatchedKernel.__new__(WatchedKernel)
+    alive = iter([True, False])
+    monkeypatch.setattr(kernel, "is_alive", lambda: next(alive), raising=False)
+    kernel.limits = LIMITS
+    kernel._group = SimpleNamespace(killed_for_memory=lambda: True)
+    kernel._breaks = SimpleNamespace(poll=lambda timeout: 1)
+    assert kernel._why_lost() == "stopped: used over 400 MB of memory"
 
 
 def test_without_a_cgroup_one_leap_of_memory_is_refused(

@@ -187,7 +187,7 @@ def heard(s, c):
     return float(entropy((s.double() / c).softmax(-1)).exp())
 
 
-def divisor_for(s, keys, measure=heard, low=0.001, high=1000.0, steps=60):
+def divisor_for(s, keys, measure=heard, low=0.001, high=1000.0, steps=36):
     for _ in range(steps):
         c = (low + high) / 2
         if measure(s, c) < keys:
@@ -198,7 +198,7 @@ def divisor_for(s, keys, measure=heard, low=0.001, high=1000.0, steps=60):
 
 
 def divisor_from_a_list(s, keys):
-    cs = torch.logspace(-2, 2, 8000, dtype=torch.float64)
+    cs = torch.logspace(-2, 2, 4000, dtype=torch.float64)
     p = (s / cs[:, None]).softmax(-1)
     return cs[(entropy(p).exp() - keys).abs().argmin()]
 
@@ -218,6 +218,8 @@ def divisor_by_slopes(s, keys):
         gap = math.log(heard(s, math.exp(x)) / keys)
         slope = (math.log(heard(s, math.exp(x + 1e-4))) - math.log(heard(s, math.exp(x)))) / 1e-4
         x -= max(-0.5, min(0.5, gap / max(slope, 1e-6)))
+        if abs(gap) < 1e-5:
+            break
     return math.exp(x)
 
 

@@ -167,11 +167,10 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
 
     def _why_lost(self) -> str | None:
         if not self.is_alive():
-            in_want = self._group is not None and self._group.killed_for_memory()
-            return self._too_much_memory() if in_want else "the kernel died"
+            return self._how_it_died()
         if self._breaks is not None and self._breaks.poll(0):
             time.sleep(STEP)  # it breaks when the kernel dies, too
-            return self._too_much_output() if self.is_alive() else "the kernel died"
+            return self._too_much_output() if self.is_alive() else self._how_it_died()
         if self._misused_sockets():
             return "stopped: files were written into the folder of the kernel's sockets"
         seconds, memory = self._used()
@@ -180,6 +179,10 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
         if seconds - self._used_before > self.limits.seconds:
             return f"stopped after {self.limits.seconds:g} s: is there a loop without an end?"
         return None
+
+    def _how_it_died(self) -> str:
+        in_want = self._group is not None and self._group.killed_for_memory()
+        return self._too_much_memory() if in_want else "the kernel died"
 
     def _count(self, message: dict[str, Any]) -> None:
         content = message["content"]
