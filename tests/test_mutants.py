@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,3 +57,18 @@ def test_a_right_answer_passes_with_the_solutions_digits(name: str, which: int) 
     answer: Callable[..., Any] = RIGHT[name][which]
     for seed in range(SEEDS):
         assert exercise.run(answer, seed) == exercise.expected(seed)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_what_an_answer_left_behind_in_pytorch_and_numpy_changes_no_verdict(name: str) -> None:
+    expected = EXERCISES[name].expected(0)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    try:
+        with np.errstate(all="raise"), torch.no_grad():
+            assert EXERCISES[name].run(RIGHT[name][0], 0) == expected
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.get_default_device() == torch.device("meta")
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from qkv.checks.answer import Answer
+from qkv.checks.answer import Answer, known_state
 from qkv.checks.draw import Draw
 from qkv.checks.faults import numbers
 
@@ -52,8 +52,9 @@ class Exercise:
         raise AssertionError("unreachable")
 
     def _try(self, answer: Answer, seed: int, attempt: int) -> tuple[list[float], list[str]]:
-        trial = self.trial(answer, Draw(self.name, seed, attempt))
-        found = [float(numbers(self.name, number)) for number in trial]
+        with known_state():  # of the check's own computing too, not of the answer's alone
+            trial = self.trial(answer, Draw(self.name, seed, attempt))
+            found = [float(numbers(self.name, number)) for number in trial]
         return found, [f"{round(number, 3) + 0.0:.3f}" for number in found]  # -0 becomes 0
 
 
