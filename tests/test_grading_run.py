@@ -27,6 +27,7 @@ def lines() -> dict[str, str]:
     try:
         sandbox.probe()
     except NoSandbox as error:
+        assert "CI" not in os.environ, error  # never skipped there
         pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graft, "SEED_CELL", course.SEED_CELL)

@@ -116,12 +116,13 @@ def _bubblewrap(limits: Limits) -> list[str]:
             line += ["--symlink", os.readlink(folder), folder]
         elif os.path.isdir(folder):
             line += ["--ro-bind", folder, folder]
+    for folder in ("/tmp", HOME):  # first: Python or the course may itself stand below /tmp
+        line += ["--size", str(limits.file), "--tmpfs", folder]
     for path in _read_only():
         line += ["--ro-bind-try", path, path]
     # Where the grader is root, /proc/sys would take settings of the whole machine from here too.
     line += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
-    for folder in ("/dev/shm", "/tmp", HOME):
-        line += ["--size", str(limits.file), "--tmpfs", folder]
+    line += ["--size", str(limits.file), "--tmpfs", "/dev/shm"]
     return [*line, "--remount-ro", "/dev"]
 
 
