@@ -13,6 +13,7 @@ import mutants
 from mutants import RIGHT, WRONG
 from qkv import checks
 from qkv.checks import Exercise, Wrong
+from qkv.checks.answer import Answer
 
 EXERCISES = checks.exercises()
 SEEDS = int(os.environ.get("SEEDS", "10"))  # make mutants: 1000
@@ -60,6 +61,27 @@ def test_a_right_answer_passes_with_the_solutions_digits(name: str, which: int) 
 
 
 @pytest.mark.parametrize("name", EXERCISES)
+def test_the_line_of_a_right_answer_cannot_be_guessed(name: str) -> None:
+    lines = {tuple(EXERCISES[name].expected(seed)) for seed in range(20)}
+    assert len(lines) >= 18
+
+
+@pytest.mark.parametrize("name", ["leaks", "is_broken", "sees_order", "which_order"])
+def test_verdicts_known_by_heart_are_refused(name: str) -> None:
+    exercise, said = EXERCISES[name], list[Any]()
+
+    def noted(*given: Any) -> Any:
+        said.append(RIGHT[name][0](*given))
+        return said[-1]
+
+    exercise.run(noted, 0)
+    for seed in range(1, 4):
+        again = iter(said)
+        with pytest.raises(Wrong):
+            exercise.run(lambda *given, again=again: next(again), seed)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
 def test_what_an_answer_left_behind_in_pytorch_and_numpy_changes_no_verdict(name: str) -> None:
     expected = EXERCISES[name].expected(0)
     torch.set_default_dtype(torch.float64)
@@ -72,3 +94,51 @@ def test_what_an_answer_left_behind_in_pytorch_and_numpy_changes_no_verdict(name
     finally:
         torch.set_default_device(None)
         torch.set_default_dtype(torch.float32)
+
+
+def unwritten(x: Any) -> Any:
+    raise NotImplementedError
+
+
+def test_an_unwritten_function_is_named_where_it_is_another_than_the_answer() -> None:
+    def merging(*given: Any) -> Any:
+        return unwritten(given[0])
+
+    def stub(*given: Any) -> Any:
+        raise NotImplementedError
+
+    def Boolean(*given: Any) -> Any:
+        raise NotImplementedError("no product of Boolean matrices")
+
+    for answer, line in (
+        (merging, "not written yet: it calls unwritten, which is not written"),
+        (stub, "not written yet"),
+        (Boolean, "it stops with NotImplementedError: no product of Boolean matrices; the line is"),
+    ):
+        with pytest.raises(Wrong) as wrong:
+            EXERCISES["multi_head"].run(answer, 0)
+        assert str(wrong.value) == line or "the line is" in line and line in str(wrong.value)
+
+
+def test_of_a_long_error_the_beginning_is_told() -> None:
+    def wordy(*given: Any) -> Any:
+        raise RuntimeError("expected one thing. Then " + "more " * 99)
+
+    def endless(*given: Any) -> Any:
+        raise RuntimeError("one thing " * 99 + "\nat: somewhere")
+
+    for answer, line in ((wordy, "expected one thing; the"), (endless, "one thing one …; the")):
+        with pytest.raises(Wrong) as wrong:
+            EXERCISES["softmax"].run(answer, 0)
+        assert line in str(wrong.value) and len(str(wrong.value)) < 270
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda x: {"x": list(x)}])
+def test_tensors_within_an_argument_are_held_unchanged(kind: Callable[..., Any]) -> None:
+    def change(given: Any) -> None:
+        (given["x"] if isinstance(given, dict) else given)[0].add_(1)
+
+    given = kind([torch.zeros(2), torch.full((2, 2), torch.nan)])
+    Answer("any", lambda given: None, ())(given)
+    with pytest.raises(Wrong, match="changes its argument number 1"):
+        Answer("any", change, ())(given)

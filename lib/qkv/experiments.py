@@ -20,6 +20,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import torch
+from torch.optim import SGD, AdamW
 
 from qkv import _require, runs
 from qkv._files import write_whole
@@ -31,9 +32,17 @@ from qkv.experiment import Experiment
 from qkv.history import History, Record
 from qkv.tasks import addition, copy
 
+_SGD = Experiment(addition, n_heads=4, norm="post", optimiser=SGD, rate=0.2, one_cycle=False)
+_ADAMW = replace(_SGD, optimiser=AdamW, rate=2e-3)
+_ONE_CYCLE = replace(_ADAMW, rate=5e-3, one_cycle=True)
 EXPERIMENTS: Mapping[str, Experiment] = {
     "copy": Experiment(partial(copy, n_train=2000), n_heads=4, epochs=8, rate=1e-2, log_every=1),
     "addition": Experiment(addition),
+    # One change at a time, from the settings of the runs by hand to the best found.
+    "addition_sgd": _SGD,
+    "addition_adamw": _ADAMW,
+    "addition_one_cycle": _ONE_CYCLE,
+    "addition_pre_norm": replace(_ONE_CYCLE, norm="pre"),
     "addition_best": Experiment(addition, rate=1e-2),
 }
 _COPY = ByHand("copy", epochs=100, eta=0.02, log_every=1)
@@ -48,6 +57,8 @@ BYHAND: Mapping[str, ByHand] = {
     "byhand_addition_4_heads": _4_HEADS,
     "byhand_addition_4_heads_reversed": replace(_4_HEADS, is_input_reversed=True),
     "byhand_addition_4_heads_no_W_O": replace(_4_HEADS, mix=False),
+    "byhand_addition_4_heads_encoder": replace(_1_HEAD, heads=(4, 1, 1), epochs=300),
+    "byhand_addition_4_heads_cross": replace(_1_HEAD, heads=(1, 1, 4), epochs=300),
 }
 KEPT = ("byhand_addition_1_head", "byhand_addition_4_heads")
 

@@ -27,10 +27,14 @@ class Experiment:
 
     A seed draws the first weights and the order of the rows; the rows themselves are the same
     for all. The words are those of the table of choices in `qkv.byhand.seq2seq`.
+
+    ``heads``, in place of ``n_head``, are those of the encoder's attention, of the decoder's own
+    and of its cross-attention. The first weights are the same; they are only cut otherwise.
     """
 
     task: Literal["addition", "copy"]
     n_head: int = 1
+    heads: tuple[int, int, int] | None = None
     is_input_reversed: bool = False
     mix: bool = True
     norm: Norm = "post"
@@ -49,7 +53,7 @@ class Experiment:
         """The model as it is before its first step, and its rows."""
         X, Y = Seq2SeqData().addition_formula(self.n_train + self.n_test, max_a=self.max_a)
         Y = X if self.task == "copy" else Y
-        return TransformerSeq2Seq(
+        model = TransformerSeq2Seq(
             *(X[: self.n_train], Y[: self.n_train]),
             *(X[self.n_train :], Y[self.n_train :]),
             *(Seq2SeqData.V, self.width, self.width, self.width),
@@ -60,6 +64,12 @@ class Experiment:
             scaled=self.scaled,
             seed=seed,
         )
+        if self.heads is not None:
+            (encoder,), (decoder,) = model.model.encoder, model.model.decoder
+            own, cross = decoder.self_attention, decoder.cross_attention
+            for attention, h in zip((encoder.self_attention, own, cross), self.heads, strict=True):
+                attention.n_heads = h
+        return model
 
     def train(self, model: TransformerSeq2Seq, *, epochs: int | None = None) -> list[Record]:
         """Train a fresh model. ``epochs`` stops early: the first epochs of the whole run.
@@ -86,7 +96,10 @@ class Experiment:
     @property
     def notes(self) -> tuple[str, ...]:
         """What must be equal, beside the seed, for a run to come out again."""
-        settings = {name: value for name, value in asdict(self).items() if name != "seeds"}
+        settings = asdict(self)
+        del settings["seeds"]
+        if self.heads is None:
+            del settings["heads"]
         return (
             f"settings: {json.dumps(settings)}",
             f"versions: Python {platform.python_version()}, NumPy {np.__version__}",

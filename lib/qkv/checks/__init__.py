@@ -29,6 +29,7 @@ CHAPTERS = (
     "gradients",
     "attention_backward",
     "byhand",
+    "sums",
 )
 
 seed = 0  # decides which inputs are drawn

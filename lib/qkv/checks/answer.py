@@ -37,8 +37,9 @@ class Answer:
         with known_state(), forbidden(self.never):
             try:
                 result = self.answer(*given, **named)
-            except NotImplementedError:
-                raise Wrong("not written yet") from None
+            except NotImplementedError as error:
+                # PyTorch raises the same, with words, for what it cannot do.
+                raise Wrong(_told(error) if error.args else _unwritten(error, self.name)) from None
             except Wrong:
                 raise
             except Exception as error:
@@ -101,9 +102,20 @@ def forbidden(never: frozenset[str]) -> Iterator[None]:
             raise Wrong(f"it calls {called[0]}, and that is what you are to build") from None
 
 
+def _unwritten(error: NotImplementedError, name: str) -> str:
+    """Whose stub it was: the answer's own, or that of another function that it calls."""
+    frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    stub = frame.f_code.co_name
+    function = getattr(frame.f_globals.get(stub), "__code__", None) is frame.f_code  # no method
+    calls = f": it calls {stub}, which is not written" if function and stub != name else ""
+    return f"not written yet{calls}"
+
+
 def _told(error: Exception) -> str:
-    """What an answer raised, and the line of its own where it did."""
-    words = f"it stops with {type(error).__name__}: {error}"
+    """What an answer raised, in its first sentence, and the line of its own where it did."""
+    first = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
+    words = f"it stops with {type(error).__name__}"
+    words += f": {shorten(first, 120, placeholder=' …')}" if first else ""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -124,6 +136,10 @@ def _same(before: Any, after: Any) -> bool:
         return before.shape == after.shape and np.array_equal(
             np.nan_to_num(before), np.nan_to_num(after)
         )
-    if isinstance(before, list | tuple | dict | set | int | float | str | bool | None):
+    if isinstance(before, list | tuple):
+        return len(before) == len(after) and all(map(_same, before, after))
+    if isinstance(before, dict):
+        return before.keys() == after.keys() and all(_same(before[k], after[k]) for k in before)
+    if isinstance(before, set | int | float | str | bool | None):
         return bool(before == after)
     return True  # a model or a function: what it does is the answer's business

@@ -55,7 +55,7 @@ def shapes(*sizes: int) -> dict[str, list[int]]:
 def try_shapes(answer: Answer, draw: Draw) -> Iterable[object]:
     """n_q, n_kv, width_q, width_kv, d_k, d_v -> a dict from the matrix's name to its shape."""
     for _ in range(6):
-        sizes = [int(size) for size in draw.rng.permutation(range(2, 14))[:6]]
+        sizes = [int(size) for size in draw.rng.permutation(range(2, 40))[:6]]
         size, seen = dict(zip(SIZES, sizes, strict=True)), answer(*sizes)
         holds(
             isinstance(seen, dict),
@@ -224,14 +224,16 @@ def _pairs(answer: object) -> Pairs:
 @exercise("alignment", alignment)
 def try_alignment(answer: Answer, draw: Draw) -> Iterable[object]:
     """A [n_q, n_kv], source and target words -> [(target word, source word), …]."""
-    french, english = "le la chat chien noir dort et", "the a black cat dog and sleeps"
-    target = [french.split()[i] for i in draw.order(7)[:3]]
+    french = "le la chat chien noir dort et".split()
+    english = "the a black cat dog and sleeps".split()
+    target = [french[i] for i in draw.order(7)[:3]]
     target += [target[0], "_"]  # the first word comes once more
-    source = [english.split()[i] for i in draw.order(7)[:4]] + ["_", "_"]
-    # Place 2 of the source is looked at twice, place 1 never. No word gets more than half of a
+    source = [english[i] for i in draw.order(7)[:4]] + ["_", "_"]
+    # One place of the source is looked at twice, one never. No word gets more than half of a
     # row; in row 1 and in the last a padding gets most.
     scores = torch.tensor(draw.rng.uniform(0.0, 0.2, (5, 6)), dtype=torch.float32)
-    places = [2, 0, 3, 2]
+    first, second, third, _ = draw.order(4)
+    places = [first, second, third, first]
     for i, j in enumerate(places):
         scores[i, j] = 1.0 + 0.1 * i
     scores[1, 4], scores[4, 5] = 1.5, 1.2
@@ -281,7 +283,8 @@ def try_alignment(answer: Answer, draw: Draw) -> Iterable[object]:
             holds(seen not in faults, cause)
         i = next(i for i, pair in enumerate(want) if seen[i] != pair)
         raise Wrong(f"pair {i} is {seen[i]}, expected {want[i]}; row {i} of A decides it alone")
-    return [float(len(seen)), *(source.index(word) for _, word in seen[:2])]
+    words = ["_", *french, *english]
+    return [float(len(seen)), *draw.weighed([words.index(word) for pair in seen for word in pair])]
 
 
 def _fields(widths: Sequence[int]) -> list[slice]:
@@ -299,14 +302,18 @@ def look_up_matrices(widths: Sequence[int], ask: int, give: int) -> tuple[Tensor
 def try_look_up_matrices(answer: Answer, draw: Draw) -> Iterable[object]:
     """The fields' widths, ask, give -> W_Q [width, d_k], W_K [sum, d_k], W_V [sum, width]."""
     stores = (4, 4, 4), (5, 4, 3), (3, 6, 9), (2, 16)
-    return [
-        _given_first(answer, draw, widths, ask, give)
-        for widths, ask, give in zip(stores, (1, 1, 2, 1), (2, 0, 1, 0), strict=True)
-    ][:3]
+    return draw.weighed(
+        torch.cat(
+            [
+                _given(answer, draw, widths, ask, give)
+                for widths, ask, give in zip(stores, (1, 1, 2, 1), (2, 0, 1, 0), strict=True)
+            ]
+        )
+    )
 
 
-def _given_first(answer: Answer, draw: Draw, widths: tuple[int, ...], ask: int, give: int) -> int:
-    """Try one store; what it gives to its first question."""
+def _given(answer: Answer, draw: Draw, widths: tuple[int, ...], ask: int, give: int) -> Tensor:
+    """Try one store; what it gives to each of its questions."""
     case = f"look_up_matrices({list(widths)}, {ask}, {give})"
     n, width, total = widths[ask], widths[give], sum(widths)
     given = answer(list(widths), ask, give)
@@ -362,4 +369,4 @@ def _given_first(answer: Answer, draw: Draw, widths: tuple[int, ...], ask: int, 
         if i != give
     }
     equal(f"{case}: the values", records @ W_V, hot[give], others)
-    return int((A @ records @ W_V)[0].argmax())
+    return (A @ records @ W_V).argmax(-1)

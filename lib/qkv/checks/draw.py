@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 
@@ -39,3 +39,11 @@ class Draw:
         while order == sorted(order) and n > 1:
             self.rng.shuffle(order)
         return order
+
+    def weighed(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Two numbers that tell of all values: sums of them, each times a drawn number.
+
+        Where right answers give whole numbers or yes and no, such sums cannot be guessed.
+        """
+        flat = np.asarray(values, dtype=np.float64).ravel()
+        return self.array(2, flat.size) @ flat

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from textwrap import shorten
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
 from qkv.checks.faults import Numbers, Wrong, equal, has_shape, holds, numbers
+from qkv.checks.verdicts import verdicts
 
 # What finds gradients by itself: PyTorch's autograd under its names, a layer's own backward.
 AUTOGRAD = ("backward", "grad", "run_backward")
@@ -349,15 +351,14 @@ def cases(draw: Draw) -> Iterator[Case]:
 @exercise("gradient_check", gradient_check, never=("central_differences",))
 def try_gradient_check(answer: Answer, draw: Draw) -> Iterable[object]:
     """forward(x) -> y, backward(g, x) -> gx, x -> whether backward is right."""
-    verdicts = []
-    for case in cases(draw):
+
+    def asked(case: Case) -> bool:
         said = answer(case.forward, case.backward, case.x)
         holds(
             np.size(numbers("gradient_check", said)) == 1 and float(np.asarray(said)) in (0, 1),
             f"gradient_check gives {shorten(repr(said), 40)}, expected True or False",
         )
-        verdict = bool(said)
-        holds(verdict == case.right, case.misjudged)
-        verdicts.append(verdict)
-    # Weighted with drawn numbers, so that each digit printed tells of all verdicts.
-    return draw.array(2, len(verdicts)) @ np.array(verdicts, dtype=np.float64)
+        holds(bool(said) == case.right, case.misjudged)
+        return bool(said)
+
+    return draw.weighed(verdicts(draw, [partial(asked, case) for case in cases(draw)]))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
 from qkv.checks.faults import Wrong, equal, has_shape, holds, likely, numbers
 from qkv.checks.suspects import HONEST, LEAKING, Model
+from qkv.checks.verdicts import verdicts
 
 
 @exercise("causal_mask", masks.causal, never=("causal", "generate_square_subsequent_mask"))
@@ -50,7 +52,7 @@ def try_causal_mask(answer: Answer, draw: Draw) -> Iterable[object]:
             _Boolean(mask),
             "the mask holds the numbers 1 and 0: give True and False, as dtype=torch.bool does",
         )
-    return [n, numbers("the mask", mask).sum(), numbers("the mask", mask)[1].sum()]
+    return [numbers("the mask", mask).sum(), *draw.weighed(numbers("the mask", mask))]
 
 
 def _Boolean(mask: object) -> bool:
@@ -120,8 +122,8 @@ def try_combine(answer: Answer, draw: Draw) -> Iterable[object]:
             },
         )
         holds(_Boolean(mask), "the mask holds numbers: give True and False")
-        seen.append(numbers(what, mask).sum())
-    return seen
+        seen.append(numbers(what, mask).ravel())
+    return draw.weighed(np.concatenate(seen))
 
 
 def _keep(draw: Draw, B: int, n: int) -> Tensor:
@@ -282,18 +284,26 @@ def leaks(model: Model, x: Tensor) -> bool:
 @exercise("leaks", leaks)
 def try_leaks(answer: Answer, draw: Draw) -> Iterable[object]:
     """model: [n, d_model] -> [n, d_model], x [n, d_model] -> whether the future leaks."""
-    x, said = draw.tensor(6, 8) / 2, []
-    for models, leaking in ((HONEST, False), (LEAKING, True)):
-        for cause, model in models.items():
-            verdict = answer(model, x)
-            found = numbers("leaks(model, x)", verdict)
-            holds(
-                found.size == 1 and float(found.reshape(())) in (0, 1),
-                f"leaks(model, x) is {verdict}, expected True or False",
-            )
-            holds(
-                bool(found.reshape(())) == leaking,
-                f"leaks(model, x) is {not leaking}, expected {leaking}: {cause}",
-            )
-            said.append(float(found.reshape(())))
-    return [said[i] for i in draw.order(len(said))[:3]]
+    x = draw.tensor(6, 8) / 2
+
+    def asked(model: Model, leaking: bool, cause: str) -> bool:
+        verdict = answer(model, x)
+        found = numbers("leaks(model, x)", verdict)
+        holds(
+            found.size == 1 and float(found.reshape(())) in (0, 1),
+            f"leaks(model, x) is {verdict}, expected True or False",
+        )
+        said = bool(found.reshape(()))
+        holds(said == leaking, f"leaks(model, x) is {said}, expected {leaking}: {cause}")
+        return said
+
+    return draw.weighed(
+        verdicts(
+            draw,
+            [
+                partial(asked, model, leaking, cause)
+                for models, leaking in ((HONEST, False), (LEAKING, True))
+                for cause, model in models.items()
+            ],
+        )
+    )

@@ -13,6 +13,7 @@ from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
 from qkv.checks.faults import Wrong, equal, has_shape, holds, likely, numbers
+from qkv.checks.verdicts import verdicts
 
 Move = Callable[[Tensor], Tensor]
 
@@ -275,6 +276,7 @@ def try_multi_head(answer: Answer, draw: Draw) -> Iterable[object]:
 
 
 SIZES = ("n_q", "n_kv", "d_model", "h", "d_k", "d_v")
+PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # unlike sizes, which no product mixes up
 PRODUCTS = {
     "Q": "n_q d_model h d_k",
     "K": "n_kv d_model h d_k",
@@ -316,7 +318,7 @@ def count_multiplications(*sizes: int) -> dict[str, int]:
 def try_count_multiplications(answer: Answer, draw: Draw) -> Iterable[object]:
     """n_q, n_kv, d_model, h, d_k, d_v -> a dict from the product's name to multiplications."""
     for _ in range(4):
-        sizes = [int(number) for number in draw.rng.permutation([3, 5, 7, 11, 13, 17])]
+        sizes = [int(number) for number in draw.rng.permutation(PRIMES)[:6]]
         size, seen = dict(zip(SIZES, sizes, strict=True)), answer(*sizes)
         holds(
             isinstance(seen, dict),
@@ -396,15 +398,6 @@ def is_broken(mha: Black) -> bool:
 @exercise("is_broken", is_broken)
 def try_is_broken(answer: Answer, draw: Draw) -> Iterable[object]:
     """mha, called as mha(x_q, x_kv) with [B, n, 8] -> True if it is broken."""
-    verdicts = []
-    for h, size in ((2, 1.0), (4, 1.0), (1, 1.0), (8, 3.0)):
-        broken = _verdict(answer(Black(draw, h, size)))
-        holds(
-            not broken,
-            f"a right module with {h} head{'s' if h > 1 else ''} is called broken: mind that "
-            "rounding moves last digits, and that an output follows its own query",
-        )
-        verdicts.append(broken)
     boxes: dict[str, tuple[str, dict[str, Any]]] = {
         "that merges its heads without a transpose": (OTHERS, {"merge": _merge_by_view}),
         "whose softmax runs over the queries": (OTHERS, {"attend": _over_queries}),
@@ -416,11 +409,27 @@ def try_is_broken(answer: Answer, draw: Draw) -> Iterable[object]:
         "that splits its heads without a transpose": (ORDER, {"split": _split_by_view}),
         "that mixes batch and heads": (BATCH, {"merge": _heads_before_batch}),
     }
-    for what, (test, parts) in boxes.items():
-        verdict = _verdict(answer(Black(draw, 2, **parts)))
-        holds(verdict, f"a module {what} is called right: {test}")
-        verdicts.append(verdict)
-    return [float(verdicts[i]) for i in draw.order(len(verdicts))[:3]]
+
+    def asked(box: Black, broken: bool, cause: str) -> bool:
+        verdict = _verdict(answer(box))
+        holds(verdict == broken, cause)
+        return verdict
+
+    right = [
+        partial(
+            asked,
+            Black(draw, h, size),
+            False,
+            f"a right module with {h} head{'s' if h > 1 else ''} is called broken: mind that "
+            "rounding moves last digits, and that an output follows its own query",
+        )
+        for h, size in ((2, 1.0), (4, 1.0), (1, 1.0), (8, 3.0))
+    ]
+    wrong = [
+        partial(asked, Black(draw, 2, **parts), True, f"a module {what} is called right: {test}")
+        for what, (test, parts) in boxes.items()
+    ]
+    return draw.weighed(verdicts(draw, right + wrong))
 
 
 def _verdict(answer: object) -> bool:

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
 from qkv.checks.faults import equal, has_shape, holds, likely, numbers
+from qkv.checks.verdicts import verdicts
 from qkv.layers import sinusoids
 from qkv.masks import causal
 
@@ -110,7 +112,7 @@ def try_sinusoids(answer: Answer, draw: Draw) -> Iterable[object]:
     n = draw.whole(100, 300)
     P = answer(n, 6)
     equal(f"sinusoids({n}, 6)", P, _waves(n, 6))
-    return numbers("P", P)[-1, :3]
+    return [numbers("P", P)[-1, 0], *draw.weighed(numbers("P", P)[-1])]
 
 
 def positioned(ids: Tensor, table: Tensor) -> Tensor:
@@ -379,11 +381,13 @@ def try_sees_order(answer: Answer, draw: Draw) -> Iterable[object]:
             "try orders that move that token too",
         ),
     }
-    verdicts = []
-    for what, (layer, tokens, right, cause) in cases.items():
+
+    def asked(what: str) -> bool:
+        layer, tokens, right, cause = cases[what]
         seen = numbers("sees_order", answer(layer, tokens))
         holds(seen.size == 1, f"sees_order has shape {list(seen.shape)}, expected True or False")
-        verdicts.append(bool(seen.item()))
-        said = f"it says {verdicts[-1]} of {what} and should say {right}: {cause}"
-        holds(verdicts[-1] == right, said)
-    return [float(verdicts[i]) for i in draw.order(len(verdicts))[:3]]
+        said = bool(seen.item())
+        holds(said == right, f"it says {said} of {what} and should say {right}: {cause}")
+        return said
+
+    return draw.weighed(verdicts(draw, [partial(asked, what) for what in cases]))

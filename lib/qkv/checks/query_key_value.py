@@ -186,12 +186,13 @@ def try_query_for(answer: Answer, draw: Draw) -> Iterable[object]:
     """row, K [n_kv, d_k] -> a query [d_k] that gives K[row] a weight of at least 0.9."""
     long = torch.tensor([[3.0, 0.0], [1.0, 1.0]])
     drawn = draw.tensor(4, 4)
-    shares = []
+    found = []
     for row, K in ((1, long), (0, long), *((row, drawn) for row in range(4))):
         q = answer(row, K)
         has_shape(f"query_for({row}, K) with K {list(K.shape)}", q, [K.shape[1]])
         query = torch.as_tensor(numbers("q", q), dtype=torch.float64)
-        weight = float(_weights(query[None], K.double(), math.sqrt(K.shape[1]))[0, row])
+        weights = _weights(query[None], K.double(), math.sqrt(K.shape[1]))[0]
+        weight = float(weights[row])
         own = float(_weights(K[row][None], K, math.sqrt(K.shape[1]))[0, row])
         copied = bool(torch.allclose(query, K[row].double()))
         holds(
@@ -202,5 +203,5 @@ def try_query_for(answer: Answer, draw: Draw) -> Iterable[object]:
             else f"the query for row {row} of K = {K.tolist() if len(K) == 2 else 'a drawn K'} "
             f"gives it a weight of {weight:.2f}, expected at least 0.90",
         )
-        shares.append(weight)
-    return [float(weight >= 0.9) for weight in shares[:1]]
+        found.append(K[weights.argmax()])
+    return draw.weighed(torch.cat(found))  # of the keys that the queries have found

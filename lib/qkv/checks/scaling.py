@@ -47,7 +47,7 @@ def try_spread(answer: Answer, draw: Draw) -> Iterable[object]:
         "two generators of one seed give two spreads: draw with generator=g",
     )
     holds(first != seen(64, seed + 1), "every seed gives the same spread: draw with generator=g")
-    return [round(narrow), round(wide / 4)]
+    return draw.weighed([round(narrow), round(wide / 4)])
 
 
 def _root(what: str, seen: float, d_k: int) -> None:
@@ -232,7 +232,7 @@ def try_divisor_for(answer: Answer, draw: Draw) -> Iterable[object]:
     for size in (0.05, 20.0):
         s, c = _scores(draw, 2.0, 5.0)
         _divisor(answer, size * s, keys_heard(s, c))
-    return printed
+    return [*printed, *draw.weighed(printed)]
 
 
 def _scores(draw: Draw, low: float, high: float) -> tuple[Tensor, float]:

@@ -38,6 +38,7 @@ CHAPTERS: Mapping[str, Chapter] = {
     "10": Chapter("gradients", "IV", 9, 0.5, ["09"]),
     "11": Chapter("attention, back", "IV", 10, 0.5, ["10"]),
     "12": Chapter("all of it, back", "IV", 11, 0.5, ["11"]),
+    "13": Chapter("experiments", "V", 12, 0.5, ["12"]),
 }
 
 
