@@ -16,6 +16,7 @@ import subprocess
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import nbformat
@@ -320,14 +321,41 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_grades(
 
     moments = random.Random(int(os.environ.get("GRADE_PROOF_SEED", "0")))
     for _ in range(20 if ALL else 2):
+        below: list[psutil.Process] = []
         out = tmp_path / "out"
         running = course.start(*words, out, **quiet)
         time.sleep(moments.uniform(0, seconds))
+        with suppress(psutil.NoSuchProcess):  # it was quick, and is over
+            below = psutil.Process(running.pid).children(recursive=True)
         running.send_signal(signal.SIGKILL)
         running.wait()
+        assert psutil.wait_procs(below, timeout=10)[1] == []
         again = course.start(*words, out, **quiet)
         assert again.wait() == 0
         assert (out / "grades.csv").read_bytes() == whole
         assert not list(out.rglob(".*"))
         assert left_behind(running.pid) == left_behind(again.pid) == []
         shutil.rmtree(out)
+
+
+@pytest.mark.skipif(not ALL, reason="200 submissions take minutes: see `make grade-proof`")
+def test_200_submissions_take_no_more_memory_than_50(small_course: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    for i in range(200):
+        made = course.submission("02-other", first=f"def first(x): return x[:1]  # {i}")
+        (folder / f"n{i}.ipynb").write_bytes(course.content(made))
+    words = ["grade", folder, "--course", small_course, "--out", out, "--workers", "2"]
+    running = course.start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    grader = psutil.Process(running.pid)
+    at: dict[int, float] = {}  # MB of the grader and its servers, by how many are graded
+    while running.poll() is None:
+        graded = len(list((out / "results").glob("*.json")))
+        with suppress(psutil.NoSuchProcess):
+            at[graded] = sum(p.memory_info().rss for p in [grader, *grader.children()]) / 1e6
+        time.sleep(0.05)
+    assert running.returncode == 0
+    assert {row[1] for row in course.grades(out).values()} == {"first", "4"}
+    early, late = (max(mb for graded, mb in at.items() if n - 10 < graded <= n) for n in (50, 199))
+    print(f"{early:.1f} MB at 50, {late:.1f} at 199")
+    assert late < early + 5

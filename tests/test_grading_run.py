@@ -3,12 +3,15 @@
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 import grading_course as course
 from qkv.grading import graft, sandbox
+from qkv.grading.nbval_server import Servers
 from qkv.grading.run import GradersFault, Outcome, Runner
 from qkv.grading.sandbox import Limits, NoSandbox
 
@@ -20,6 +23,14 @@ RUNNER = Runner(NAME, limits=Limits(seconds=3))
 @pytest.fixture(autouse=True)
 def small_course(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graft, "SEED_CELL", course.SEED_CELL)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_server_is_left() -> Iterator[None]:
+    before = set(psutil.Process().children())
+    yield
+    RUNNER.close()
+    assert set(psutil.Process().children()) <= before
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +85,32 @@ def test_a_kernel_that_never_starts_is_the_graders_fault(
     tight = Runner(NAME, limits=Limits(processes=1))
     with pytest.raises(GradersFault, match="KernelLost|RuntimeError|Kernel"):
         tight.expected(course.solution(), SEED)
+    tight.close()
+
+
+def test_one_server_runs_all_and_one_that_died_is_replaced(lines: dict[str, str]) -> None:
+    [server] = [p for p in psutil.Process().children() if "nbval_server" in " ".join(p.cmdline())]
+    assert statuses(outcomes(lines)) == ["passed"] * 3
+    assert server.is_running() and server.children() == []
+    server.kill()
+    assert statuses(outcomes(lines)) == ["passed"] * 3
+    assert not server.is_running()
+
+
+def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    before = set(psutil.Process().children())
+    assert Servers().run(tmp_path, 0.01) == ""
+    assert set(psutil.Process().children()) == before
+
+
+def test_a_server_that_cannot_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nbval.py").write_text("raise ImportError('not today')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    runner = Runner(NAME, limits=Limits(seconds=3))
+    with pytest.raises(GradersFault, match="(?s)nbval did not run.*not today"):
+        runner.expected(course.solution(), SEED)
 
 
 def test_right_answers_get_all_points_whatever_else_they_do(lines: dict[str, str]) -> None:
@@ -200,8 +237,7 @@ subprocess.Popen(["sleep", "4322.0"], start_new_session=True)
 def double(x): os._exit(1)"""
     graded = open_runner.grade(pristine, sources, SEED, lines)
     assert [o.status for o in graded] == ["stopped", "stopped", "passed"]
+    open_runner.close()
     assert not list(Path("/tmp").glob(f"{NAME}*"))
-    import psutil
-
     left = [p for p in psutil.process_iter(["cmdline"]) if "4322.0" in (p.info["cmdline"] or [])]
     assert left == []

@@ -40,6 +40,7 @@ def check(file: Path, course: Path | None) -> None:
         found = graft.answers(notebook, pristine.exercises)
         runner = Runner("qkv-check", sandboxed=False)
         outcomes = runner.grade(pristine.notebook, found.sources, 0, None)
+        runner.close()
     except (NotUnderstood, GradersFault, OSError) as error:
         raise click.ClickException(f"{file}: {error}") from None
     for outcome in outcomes:

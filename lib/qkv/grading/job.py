@@ -83,6 +83,8 @@ class Job:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+            finally:
+                self.runner.close()
         kept = {self._path(result) for result in finished}
         for path in self.folder.glob("*.json"):
             if path not in kept:

@@ -22,6 +22,7 @@ from qkv.grading import cgroups, sandbox
 from qkv.grading.sandbox import MEGABYTE, Limits
 
 STEP = 0.1  # seconds between two looks at the kernel
+SELDOM = 0.25  # between two counts of what it uses, which reads the state of all processes
 
 
 class KernelLost(Exception):
@@ -38,7 +39,9 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
         self.limits = limits
         self._waiting: deque[dict[str, Any]] = deque()  # outputs that came before the reply
         self._printed = 0
+        self._used = (0.0, 0)
         self._used_before = 0.0
+        self._counted = -SELDOM
         self._lost: str | None = None
         self._breaks: zmq.Socket[bytes] | None = None
         self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -82,13 +85,29 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
         self.kc.context.setsockopt(zmq.RCVHWM, 10)
         self.kc.start_channels()
         self._breaks = self.kc.iopub_channel.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self.kc.wait_for_ready(timeout=seconds)
-        self._ensure_iopub_up()
+        self._wait_for_ready(seconds)
+
+    def _wait_for_ready(self, seconds: float) -> None:
+        """Ask for the kernel's name until both channels answer.
+
+        In place of jupyter_client's: that one ends with a pause, and sees a death late.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            said = self.kc.kernel_info()
+            try:
+                self.await_reply(said, timeout=until - time.monotonic())
+                self.await_idle(said, timeout=STEP)
+                return
+            except Empty:
+                if time.monotonic() > until:
+                    raise RuntimeError(f"the kernel did not start in {seconds:g} s") from None
 
     def execute_cell_input(self, cell_input: str, allow_stdin: bool | None = None) -> Any:
         """As nbval's; what the cell prints and how long it computes is counted from here."""
         self._printed = 0
-        self._used_before = self._used()[0]
+        self._count_use()
+        self._used_before = self._used[0]
         self._waiting.clear()
         return super().execute_cell_input(cell_input, allow_stdin=allow_stdin)
 
@@ -130,7 +149,7 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
 
     def is_alive(self) -> bool:
         """Whether the kernel's process runs."""
-        return hasattr(self, "km") and bool(self.km.is_alive())
+        return hasattr(self, "km") and self._popen.poll() is None
 
     def stop(self) -> None:
         """End the kernel with all its processes, and remove what it needed outside."""
@@ -142,6 +161,9 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
                 if hasattr(self, "kc"):
                     self.kc.stop_channels()
                     self.kc.context.destroy(linger=0)
+            with suppress(Exception):
+                self._popen.kill()
+                self._popen.wait(5)  # the next line would look for its end every 0.1 s
             with suppress(Exception):
                 self.km.shutdown_kernel(now=True)
             for process in below:
@@ -173,7 +195,8 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
             return self._too_much_output() if self.is_alive() else self._how_it_died()
         if self._misused_sockets():
             return "stopped: files were written into the folder of the kernel's sockets"
-        seconds, memory = self._used()
+        self._count_use()
+        seconds, memory = self._used
         if self._group is None and memory > self.limits.memory:
             return self._too_much_memory()
         if seconds - self._used_before > self.limits.seconds:
@@ -204,15 +227,18 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
     def _too_much_output(self) -> str:
         return f"stopped: one cell printed over {self.limits.output / MEGABYTE:g} MB"
 
-    def _used(self) -> tuple[float, int]:
+    def _count_use(self) -> None:
         """Seconds of computing and bytes of memory, of the kernel and what it started."""
+        if time.monotonic() - self._counted < SELDOM:
+            return
         seconds, memory = 0.0, 0
         with suppress(psutil.Error):
             for process in [self._process, *self._process.children(recursive=True)]:
                 with suppress(psutil.Error), process.oneshot():
                     seconds += sum(process.cpu_times()[:2])
                     memory += process.memory_info().rss
-        return seconds, memory
+        self._used = (seconds, memory)
+        self._counted = time.monotonic()
 
     def _misused_sockets(self) -> bool:
         """The folder is the disk's one place that code in the sandbox can write to."""

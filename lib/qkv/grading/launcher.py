@@ -15,6 +15,8 @@ if __name__ == "__main__":
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(number, (most, most))
 
+    sys.modules["debugpy"] = None  # type: ignore[assignment]  # no debugger: it starts sooner
+
     from ipykernel import kernelapp
 
     kernelapp.launch_new_instance()

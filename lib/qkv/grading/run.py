@@ -1,19 +1,17 @@
 """Runs a grafted notebook under nbval, and says of each check what came of it."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nbformat import NotebookNode
 
 from qkv.grading.graft import Exercise, exercises, graft
+from qkv.grading.nbval_server import Servers
 from qkv.grading.sandbox import Limits
 
 LOSSES = 8  # kernels that one submission may lose before the rest of it is given up
@@ -39,11 +37,17 @@ class Runner:
     """How notebooks are run: under which limits, and whether in a sandbox.
 
     `name` begins the names of all files and cgroups outside, so that they can be found and removed.
+    After the last notebook call `close`.
     """
 
     name: str
     sandboxed: bool = True
     limits: Limits = Limits()
+    _servers: Servers = field(default_factory=Servers, init=False, compare=False, repr=False)
+
+    def close(self) -> None:
+        """End the processes that wait for more notebooks."""
+        self._servers.close()
 
     def expected(self, pristine: NotebookNode, seed: int) -> dict[str, str]:
         """The line that each check prints for the solution, with this seed.
@@ -134,28 +138,12 @@ class Runner:
             "limits": asdict(self.limits),
         }
         (folder / "settings.json").write_text(json.dumps(settings))
-        command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--noconftest"]
-        command += [f"--rootdir={folder}", "-p", "no:cacheprovider", "-p", "nbval.plugin"]
-        command += ["-p", "qkv.grading.plugin", "--grafted", str(folder), str(path)]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         seconds = (self.limits.patience + 10) * len(grafted.cells) + 120
-        with open(folder / "log", "wb") as log:
-            try:
-                subprocess.run(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    cwd=folder,
-                    env=environment,
-                    timeout=seconds,
-                )
-            except subprocess.TimeoutExpired:
-                pass  # what ran until then counts
+        said = self._servers.run(folder, seconds)  # cut short, what ran until then counts
         records = folder / "cells.jsonl"
         found = records.read_text(encoding="utf-8").splitlines() if records.exists() else []
-        words = (folder / "log").read_text(encoding="utf-8", errors="replace")
+        log = folder / "log"
+        words = log.read_text(encoding="utf-8", errors="replace") if log.exists() else said
         return {record["cell"]: record for record in map(json.loads, found)}, words
 
 
