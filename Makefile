@@ -16,7 +16,7 @@ NBVAL := $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120
 # The pins were tried on Python 3.11 to 3.13. (A Debian python3 may lack what makes a .venv.)
 FITS := -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 
-.PHONY: help book test notebooks exercises set-up repeat count mutants grade-proof bench serve clean FORCE
+.PHONY: help book test notebooks exercises set-up repeat count mutants grade-proof bench links serve colab compat point-at release clean FORCE
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -72,8 +72,23 @@ mutants: $(VENV)/test.stamp ## hold the exercises' checks against all answers, 1
 grade-proof: $(VENV)/test.stamp ## grade a class of every kind, and kill the grader twenty times
 	GRADE_PROOF=1 OMP_NUM_THREADS=1 $(RUN) -m pytest -q tests/test_grading_class.py
 
+colab: $(VENV)/test.stamp ## run all notebooks as Colab does, in its versions (Python 3.13, 5 GB meanwhile)
+	$(RUN) tools/colab.py
+
+compat: $(VENV)/test.stamp ## test the package on Python 3.10 to 3.13 with the oldest and newest it runs on
+	$(RUN) tools/compat.py
+
+point-at: $(VENV)/test.stamp ## lead all to REPO=https://github.com/OWNER/NAME and, if given, REF=branch-or-tag
+	@$(RUN) tools/point_at.py "$$REPO" $${REF:+"$$REF"}
+
+release: $(VENV)/test.stamp ## set VERSION=1.2.3, test all, and say which tag to push
+	@$(RUN) tools/release.py "$$VERSION"
+
 bench: $(VENV)/test.stamp ## measure speed and memory side by side with PyTorch's own
 	$(RUN) benchmarks/run.py
+
+links: $(VENV)/book.stamp ## ask every other site that the book links to whether it still answers
+	$(VENV)/bin/jupyter-book build . --builder linkcheck --path-output _build/links
 
 serve: book ## show the built book on http://127.0.0.1:8000 (another port: PORT=8001)
 	$(RUN) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
@@ -82,7 +97,7 @@ clean: ## remove what was built; .venv stays
 	rm -rf _build build *.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # A stamp is written only when all before it went well, so what was interrupted is done again.
-$(VENV)/test.stamp: requirements.txt pyproject.toml $(VENV)/book.stamp
+$(VENV)/test.stamp: requirements.txt pyproject.toml lib/qkv/__init__.py $(VENV)/book.stamp
 	@echo "Installing what running and testing need, PyTorch among it: minutes the first time."
 	$(PIP) -r requirements.txt
 	$(PIP) --no-deps --no-build-isolation -e .

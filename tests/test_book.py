@@ -2,19 +2,32 @@
 
 import json
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 import yaml
 from bs4 import BeautifulSoup, Tag
+from fontTools.ttLib import TTFont
+
+import qkv
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tools"))
+from fonts import ICONS  # noqa: E402
+from pictures import PICTURES  # noqa: E402
+
 HTML = ROOT / "_build" / "html"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+ADDRESS = PYPROJECT["tool"]["ask-match-blend"]
+REPOSITORY = ADDRESS["repository"]
+OWNER, PROJECT = REPOSITORY.split("/")[-2:]
+SITE = f"https://{OWNER.lower()}.github.io/{PROJECT}/"
 LINKS = {"a": "href", "link": "href", "img": "src", "script": "src", "source": "src"}
 # What of Markdown, MyST or LaTeX must not be left in the prose of a page.
 RAW = re.compile(r"\$|`|\*\*|\]\(|:::|\{[a-z][\w:-]*\}|\\[a-zA-Z(\[]")
@@ -67,17 +80,48 @@ def test_the_book_has_the_pages_of_its_table_of_contents_and_no_others():
     page(HTML / "index.html")
     built = {str(path.relative_to(HTML).with_suffix("")) for path in HTML.rglob("*.html")}
     built = {name for name in built if not name.startswith("_static/")}
-    expected = {*DOCUMENTS, "genindex", "index", "search"}
+    expected = {*DOCUMENTS, "404", "index", "search"}
     assert built == expected, (
         f"not built: {sorted(expected - built)}; left from an earlier build: "
         f"{sorted(built - expected)} (make clean book mends that)"
     )
 
 
-def test_the_front_page_leads_to_the_root_document():
-    refresh = page(HTML / "index.html").select_one('meta[http-equiv="Refresh" i]')
-    assert refresh is not None
-    assert refresh["content"].endswith(f"url={DOCUMENTS[0]}.html")
+def test_the_front_page_stands_at_the_address_of_the_site():
+    assert (HTML / "index.html").read_bytes() == (HTML / f"{DOCUMENTS[0]}.html").read_bytes()
+
+
+def test_the_map_of_the_site_has_every_page():
+    listed = re.findall(r"<loc>(.*?)</loc>", (HTML / "sitemap.xml").read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(f"{SITE}{name}.html" for name in DOCUMENTS)
+
+
+def test_the_page_for_what_is_not_there_works_at_any_depth():
+    missing = page(HTML / "404.html")
+    loaded = missing.select("script, img, link[rel~=stylesheet]")
+    assert not loaded, "a relative path would lead nowhere from a deeper address"
+    folder = urlsplit(SITE).path
+    for link in missing.select("a[href]"):
+        assert link["href"].startswith(folder)
+        assert (HTML / (link["href"].removeprefix(folder) or "index.html")).is_file()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_of_the_front_page_is_up_to_date(name: str):
+    file = ROOT / "_static" / name
+    assert file.read_bytes() == PICTURES[name]().png(), "run: .venv/bin/python tools/pictures.py"
+
+
+@every_page
+def test_a_shared_link_shows_what_the_page_promises(name: str):
+    head = page(HTML / f"{name}.html").head
+    said = {tag["property"]: tag["content"] for tag in head.select("meta[property^=og]")}
+    title = article(name).h1.get_text().removesuffix("#")
+    assert (said["og:title"], said["og:url"]) == (title, f"{SITE}{name}.html")
+    assert said["og:description"] == head.select_one("meta[name=description]")["content"] != ""
+    assert (HTML / said["og:image"].removeprefix(SITE)).is_file()
+    assert head.select_one("link[rel=canonical]")["href"] == said["og:url"]
+    assert page(HTML / f"{name}.html").html["lang"] == "en"
 
 
 @every_page
@@ -135,39 +179,59 @@ def test_no_raw_markup_is_left_in_the_prose(name: str):
     assert not raw, f"{name} shows markup where a reader expects text: {raw}"
 
 
-def formula_fault(tex: str) -> str | None:
-    """What of a formula is opened and not closed, or the other way round."""
-    plain = re.sub(r"\\[\\{}]", "", tex)
-    if plain.count("{") != plain.count("}"):
-        return "braces"
-    if len(re.findall(r"\\left(?![a-z])", tex)) != len(re.findall(r"\\right(?![a-z])", tex)):
-        return "\\left and \\right"
-    begun, ended = (sorted(re.findall(rf"\\{word}{{(.*?)}}", tex)) for word in ("begin", "end"))
-    if begun != ended:
-        return "\\begin and \\end"
-    return None
+BAD = {
+    r"\frac{1": "Unexpected end of input",
+    r"\left( x )": "Expected '\\right'",
+    r"\begin{aligned} x \end{array}": "Mismatch",
+    r"\softmax(x)": "Undefined control sequence",
+    r"\mathbb{R}": "browsers show no double-struck letters",
+}
 
 
-@pytest.mark.parametrize(
-    "tex, fault",
-    [
-        (r"\frac{1}{2} \{ \\ x", None),
-        (r"\left( x \right) \leftarrow", None),
-        (r"\frac{1}{2", "braces"),
-        (r"\left( x )", "\\left and \\right"),
-        (r"\begin{aligned} x \end{array}", "\\begin and \\end"),
-    ],
-)
-def test_a_fault_in_a_formula_is_seen(tex: str, fault: str | None):
-    assert formula_fault(tex) == fault
+@pytest.mark.parametrize("tex", BAD)
+def test_a_formula_that_cannot_be_read_fails_the_build(tex: str, tmp_path: Path):
+    (tmp_path / "conf.py").write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT / '_ext')!r})\n"
+        "extensions = ['myst_parser', 'formulas']\n"
+        "myst_enable_extensions = ['dollarmath']\nhtml_math_renderer = 'formulas'\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "index.md").write_text(f"# Title\n\nSee ${tex}$.\n", encoding="utf-8")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", tmp_path, tmp_path / "b"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "index.md:3: WARNING: cannot read the formula" in done.stderr
+    assert BAD[tex] in done.stderr
+
+
+@cache
+def letters() -> dict[int, str]:
+    return TTFont(ROOT / "_static" / "fonts" / "math.woff2").getBestCmap()
 
 
 @every_page
-def test_every_formula_is_whole(name: str):
-    formulas = [tag.get_text() for tag in article(name).find_all(class_="math")]
-    faults = {tex: formula_fault(tex) for tex in formulas if formula_fault(tex)}
-    assert not faults, f"{name} has formulas that cannot be read: {faults}"
-    assert not article(name).select(".katex-error, merror, .problematic, .system-message")
+def test_every_formula_is_set_in_letters_that_the_book_brings(name: str):
+    formulas = article(name).select(".math")
+    assert all(formula.find("math") for formula in formulas)
+    assert not article(name).select("merror, .problematic, .system-message")
+    used = {letter for formula in formulas for letter in formula.get_text()}
+    used = {letter for letter in used if letter.isprintable() and not letter.isspace()}
+    missing = sorted(letter for letter in used if ord(letter) not in letters())
+    assert not missing, f"add these to tools/fonts.py and run it: {missing}"
+
+
+def test_every_icon_is_in_the_font_that_the_book_brings():
+    font = TTFont(ROOT / "_static" / "vendor" / "fontawesome" / "webfonts" / "fa-solid-900.woff2")
+    used = {
+        icon.removeprefix("fa-")
+        for path in HTML.rglob("*.html")
+        for tag in page(path).select('[class*="fa-"]')
+        for icon in tag["class"]
+        if icon.startswith("fa-") and icon not in ("fa-solid", "fa-lg")
+    }
+    assert "bars" in used
+    assert {name for name in used if name not in ICONS} == set(), "add them to tools/fonts.py"
+    assert len(font.getBestCmap()) >= len(ICONS)
 
 
 @every_page
@@ -190,19 +254,42 @@ def test_the_answer_to_a_prediction_is_folded(name: str):
         assert answer.find_parent("details"), f"{name} gives away: {answer.get_text()[:80]}"
 
 
-@every_notebook
-def test_launch_and_download_lead_to_the_notebook(name: str):
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    address = pyproject["tool"]["ask-match-blend"]
-    project = address["repository"].removeprefix("https://github.com/")
-    links = [
-        tag["href"] for tag in page(HTML / f"{name}.html").select(".article-header-buttons a[href]")
-    ]
-    launched = [link for link in links if "colab" in link]
-    assert launched == [
-        f"https://colab.research.google.com/github/{project}/blob/{address['ref']}/{name}.ipynb"
-    ]
-    assert [link for link in links if link.endswith(f"_sources/{name}.ipynb")]
+@pytest.mark.parametrize("name", DOCUMENTS[1:])  # the front page is left to its picture
+def test_a_page_leads_to_colab_its_notebook_its_source_and_a_report(name: str):
+    project = REPOSITORY.removeprefix("https://github.com/")
+    source = f"{name}.ipynb" if name in NOTEBOOKS else f"{name}.md"
+    tags = page(HTML / f"{name}.html").select(".page-links a")
+    links = {tag.get_text(): str(tag["href"]) for tag in tags}
+    report = urlsplit(links.pop("Report a fault"))
+    assert f"{report.scheme}://{report.netloc}{report.path}" == f"{REPOSITORY}/issues/new"
+    body = parse_qs(report.query)["body"][0]
+    assert f"Page: {name}\nVersion: {qkv.__version__} ({ADDRESS['ref']})\n" in body
+    assert links.pop("See source") == f"{REPOSITORY}/blob/{ADDRESS['ref']}/{source}?plain=1"
+    if name in NOTEBOOKS:
+        base = f"https://colab.research.google.com/github/{project}/blob/{ADDRESS['ref']}"
+        assert links.pop("Open in Colab") == f"{base}/{source}"
+        download = (HTML / f"{name}.html").parent / links.pop("Download notebook")
+        assert download.resolve() == (HTML / "_sources" / source).resolve()
+    assert not links
+
+
+def test_a_chapter_says_where_in_the_course_it_stands():
+    places = [page(HTML / f"{name}.html").select_one(".place") for name in DOCUMENTS]
+    said = {
+        name: place.span.get_text()
+        for name, place in zip(DOCUMENTS, places, strict=True)
+        if place is not None
+    }
+    assert said["chapters/03-masks"] == "Part I, Ask, match, blend: chapter 4 of 4"
+    assert said["exercises/03-masks"] == said["chapters/03-masks"]
+    assert set(said) == {name for name in DOCUMENTS if name.startswith(("chapters/", "exercises/"))}
+
+
+def test_the_front_page_says_how_long_the_course_takes():
+    front = article("intro").get_text()
+    minutes = sum(map(int, re.findall(r", (\d+) minutes\.", front)))
+    assert "together twelve to thirteen hours" in front
+    assert 12 <= minutes / 60 <= 13
 
 
 @every_page

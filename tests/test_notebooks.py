@@ -663,12 +663,11 @@ def test_set_up_refuses_a_text_with_the_cells_id(
 
 
 def test_the_set_up_cell_names_repository_and_ref(tmp_path: Path) -> None:
+    assert '"git+https://x.org/y@v1"' in notebook_form.set_up_source(("https://x.org/y", "v1"))
     pyproject = tmp_path / "pyproject.toml"
-    assert '"git+https://github.com/OWNER/ask-match-blend@main"' in notebook_form.set_up_source(
-        pyproject
-    )
     pyproject.write_text('[tool.ask-match-blend]\nrepository = "https://x.org/y"\nref = "v1"\n')
-    assert '"git+https://x.org/y@v1"' in notebook_form.set_up_source(pyproject)
+    assert notebook_form.public_address(pyproject) == ("https://x.org/y", "v1")
+    assert "{}@{}".format(*notebook_form.public_address()) in notebook_form.set_up_source()
 
 
 PRETEND = """\

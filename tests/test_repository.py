@@ -69,8 +69,28 @@ def test_the_public_address_is_the_same_everywhere():
     book = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
     assert (book["url"], book["branch"]) == (address["repository"], address["ref"])
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"https://github\.com/[\w.-]+/[\w.-]+?(?=\.git|[/)`\s])", readme))
+    named = set(re.findall(r"https://github\.com/[\w.-]+/[\w.-]+?(?=\.git|[/)`@\s])", readme))
     assert named == {address["repository"]}
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_calls_what_is_there(path: Path):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+    steps = [step for job in jobs for step in job["steps"]]
+    called = set(re.findall(r"\bmake ([a-z-]+)", "\n".join(s.get("run", "") for s in steps)))
+    assert called <= targets, f"no target of the Makefile: {called - targets}"
+    used = [step["uses"] for step in steps if "uses" in step]
+    loose = [action for action in used if not re.fullmatch(r".+@[0-9a-f]{40}", action)]
+    assert not loose, f"actions not pinned by a commit: {loose}"
+
+
+def test_only_a_versions_tag_publishes():
+    publish = yaml.safe_load((ROOT / ".github" / "workflows" / "publish.yml").read_text("utf-8"))
+    assert publish[True] == {"push": {"tags": ["v*.*.*"]}}  # YAML takes the key `on` for true
 
 
 @pytest.mark.parametrize("name", ["requirements-book.txt", "requirements.txt"])

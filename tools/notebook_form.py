@@ -51,12 +51,16 @@ class NotebookError(Exception):
     """A notebook that cannot be read or run; the message says why and what to do."""
 
 
-def set_up_source(pyproject: Path = ROOT / "pyproject.toml") -> str:
-    """The set-up cell's code for the repository and ref that pyproject.toml names."""
-    text = pyproject.read_text(encoding="utf-8") if pyproject.exists() else ""
-    table = tomllib.loads(text).get("tool", {}).get("ask-match-blend", {})
-    repository = table.get("repository", "https://github.com/OWNER/ask-match-blend")
-    return SET_UP_TEMPLATE.format(source=f"git+{repository}@{table.get('ref', 'main')}")
+def public_address(pyproject: Path = ROOT / "pyproject.toml") -> tuple[str, str]:
+    """The public repository, and the branch or tag of it that readers get."""
+    table = tomllib.loads(pyproject.read_text(encoding="utf-8"))["tool"]["ask-match-blend"]
+    return table["repository"], table["ref"]
+
+
+def set_up_source(address: tuple[str, str] | None = None) -> str:
+    """The set-up cell's code for a repository and ref, those of pyproject.toml if not given."""
+    repository, ref = address or public_address()
+    return SET_UP_TEMPLATE.format(source=f"git+{repository}@{ref}")
 
 
 def read(path: Path) -> NotebookNode:

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from nbformat import v4
+from nbformat import NotebookNode, v4
 
 import notebook_rules
 from notebook_form import (
@@ -110,25 +110,28 @@ def check(paths: list[Path]) -> int:
     return 1 if found else 0
 
 
+def with_set_up(path: Path, source: str) -> NotebookNode:
+    """The notebook with this source in its set-up cell, which is added where there is none."""
+    notebook = read(path)
+    validate(path, notebook)
+    cell = next((c for c in code_cells(notebook) if c.id == SET_UP_ID), None)
+    if cell is None:
+        if any(c.id == SET_UP_ID for c in notebook.cells):
+            raise NotebookError(f"{path} [{SET_UP_ID}]: is no code cell: give it another id")
+        kinds = [c.cell_type for c in notebook.cells]
+        cell = v4.new_code_cell(id=SET_UP_ID)
+        notebook.cells.insert([*kinds, "code"].index("code"), cell)
+    cell["source"], cell.metadata["tags"] = source, [SET_UP_TAG]
+    return notebook
+
+
 def set_up(paths: list[Path], only_check: bool = False) -> int:
     """Write the set-up cells anew, or only say which differ; 1 if any does or cannot be written."""
     failed = 0
     for path in paths:
         try:
-            notebook = read(path)
-            validate(path, notebook)
-            cell = next((c for c in code_cells(notebook) if c.id == SET_UP_ID), None)
-            before = canonical_text(notebook)
-            if cell is None:
-                if any(c.id == SET_UP_ID for c in notebook.cells):
-                    raise NotebookError(
-                        f"{path} [{SET_UP_ID}]: is no code cell: give it another id"
-                    )
-                kinds = [c.cell_type for c in notebook.cells]
-                cell = v4.new_code_cell(id=SET_UP_ID)
-                notebook.cells.insert([*kinds, "code"].index("code"), cell)
-            cell["source"], cell.metadata["tags"] = set_up_source(), [SET_UP_TAG]
-            if canonical_text(notebook) == before:
+            notebook = with_set_up(path, set_up_source())
+            if canonical_text(notebook) == canonical_text(read(path)):
                 continue
             if only_check:
                 failed = 1
