@@ -8,11 +8,14 @@ room while they load. The site sheds what the theme brings for other books.
 import hashlib
 import re
 import shutil
+from base64 import b64decode
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import imagesize
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -25,10 +28,10 @@ MENDED = {
     '<th class="head stub"><p></p></th>': "<td></td>",
     '<summary aria-label="Toggle hidden content">': "<summary>",
 }
-# A link that is nothing but a formula: screen readers read it, yet as a link it needs a name.
-LINKED = re.compile(
-    r"<a ([^>]*)>((?:<(?:span|strong|em)\b[^>]*>)*"
-    r"<math(?:(?!</math>).)*</math>(?:</(?:span|strong|em)>)*)</a>"
+# A link or a table's heading that is nothing but a formula: it is read aloud, yet it needs a name.
+FORMULA = re.compile(
+    r"<(a|th)\b([^>]*)>((?:<(?:p|span|strong|em)\b[^>]*>)*"
+    r"<math(?:(?!</math>).)*</math>(?:</(?:p|span|strong|em)>)*)</\1>"
 )
 # A box that scrolls can be reached by keyboard, so it must say what it is.
 TABLE = re.compile(r'(<div class="pst-scrollable-table-container")>')
@@ -103,7 +106,11 @@ def keep_room(app: Sphinx, body: str) -> str:
     start = body.find("<h2")
 
     def sized(tag: re.Match[str]) -> str:
-        size = get_image_size(files[Path(tag[1]).name]) if Path(tag[1]).name in files else None
+        if tag[1].startswith("data:image"):  # drawn by a cell that printed HTML
+            size = imagesize.get(BytesIO(b64decode(tag[1].partition(",")[2])))
+        else:
+            file = files.get(Path(tag[1]).name)
+            size = get_image_size(file) if file else None
         attributes = f' width="{size[0]}" height="{size[1]}"' if size else ""
         return tag[0] + attributes + (' loading="lazy"' if tag.start() > start >= 0 else "")
 
@@ -118,10 +125,10 @@ def head_rows(app: Sphinx, doctree: nodes.document) -> None:
             next(iter(table.findall(nodes.colspec)))["stub"] = True
 
 
-def name_link(link: re.Match[str]) -> str:
-    """Give a link that is a formula its letters as name."""
-    letters = "".join(re.findall(r">([^<>\s]+)<", link[2]))
-    return f'<a aria-label="{letters}" {link[1]}>{link[2]}</a>'
+def name_formula(found: re.Match[str]) -> str:
+    """Give what holds nothing but a formula the formula's letters as name."""
+    letters = "".join(re.findall(r">([^<>\s]+)<", found[3]))
+    return f'<{found[1]} aria-label="{letters}"{found[2]}>{found[3]}</{found[1]}>'
 
 
 def describe(
@@ -147,7 +154,7 @@ def describe(
     body = TABLE.sub(
         lambda box: f'{box[1]} role="region" aria-label="Table {next(numbers)}">', body
     )
-    context["body"] = keep_room(app, LINKED.sub(name_link, body))
+    context["body"] = keep_room(app, FORMULA.sub(name_formula, body))
 
 
 def finish(app: Sphinx, failed: Exception | None) -> None:

@@ -42,8 +42,10 @@ SCROLL = """async () => {
 SIDEWAYS = """() => {
   const width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= width) return [];
-  return [...document.querySelectorAll("main *")]
-    .filter(e => e.getBoundingClientRect().right > width + 1 && !e.closest("math math *"))
+  const inBox = e => e && e !== document.body &&
+    (getComputedStyle(e).overflowX != "visible" || inBox(e.parentElement));
+  return [...document.querySelectorAll("body *")]
+    .filter(e => e.getBoundingClientRect().right > width + 1 && !inBox(e.parentElement))
     .map(e => e.outerHTML.slice(0, 120)).slice(0, 3);
 }"""
 IMAGES = """() => [...document.images].flatMap(image => {
