@@ -16,7 +16,7 @@ NBVAL := $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120
 # The pins were tried on Python 3.11 to 3.13. (A Debian python3 may lack what makes a .venv.)
 FITS := -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 
-.PHONY: help book test notebooks exercises set-up repeat count mutants grade-proof bench links serve colab compat point-at release clean FORCE
+.PHONY: help book test notebooks exercises set-up repeat count mutants grade-proof site-proof bench links serve colab compat point-at release clean FORCE
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -71,6 +71,9 @@ mutants: $(VENV)/test.stamp ## hold the exercises' checks against all answers, 1
 
 grade-proof: $(VENV)/test.stamp ## grade a class of every kind, and kill the grader twenty times
 	GRADE_PROOF=1 OMP_NUM_THREADS=1 $(RUN) -m pytest -q tests/test_grading_class.py
+
+site-proof: book $(VENV)/test.stamp ## look at every page of the built site, on a phone and a desk (half an hour)
+	SITE_PROOF=1 $(RUN) -m pytest -q -n 2 tests/test_site.py
 
 colab: $(VENV)/test.stamp ## run all notebooks as Colab does, in its versions (Python 3.13, 5 GB meanwhile)
 	$(RUN) tools/colab.py

@@ -25,13 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("I", "II", "III", "IV", "V")
 # What would mislead a screen reader: a heading without words, a name that is not what one sees.
 MENDED = {
-    '<th class="head stub"><p></p></th>': "<td></td>",
+    '<th class="head"><p></p>': '<th class="head"><span class="visually-hidden">row</span>',
     '<summary aria-label="Toggle hidden content">': "<summary>",
 }
-# A link or a table's heading that is nothing but a formula: it is read aloud, yet it needs a name.
-FORMULA = re.compile(
-    r"<(a|th)\b([^>]*)>((?:<(?:p|span|strong|em)\b[^>]*>)*"
-    r"<math(?:(?!</math>).)*</math>(?:</(?:p|span|strong|em)>)*)</\1>"
+# A link that is nothing but a formula: it is read aloud, yet as a link it needs a name.
+LINKED = re.compile(
+    r"<a ([^>]*)>((?:<(?:span|strong|em)\b[^>]*>)*"
+    r"<math(?:(?!</math>).)*</math>(?:</(?:span|strong|em)>)*)</a>"
 )
 # A box that scrolls can be reached by keyboard, so it must say what it is.
 TABLE = re.compile(r'(<div class="pst-scrollable-table-container")>')
@@ -117,18 +117,10 @@ def keep_room(app: Sphinx, body: str) -> str:
     return IMAGE.sub(sized, body)
 
 
-def head_rows(app: Sphinx, doctree: nodes.document) -> None:
-    """Where a table's corner is empty, its first column names the rows."""
-    for table in doctree.findall(nodes.tgroup):
-        corner = next(iter(table.findall(nodes.entry)), None)
-        if corner is not None and not corner.astext().strip():
-            next(iter(table.findall(nodes.colspec)))["stub"] = True
-
-
-def name_formula(found: re.Match[str]) -> str:
-    """Give what holds nothing but a formula the formula's letters as name."""
-    letters = "".join(re.findall(r">([^<>\s]+)<", found[3]))
-    return f'<{found[1]} aria-label="{letters}"{found[2]}>{found[3]}</{found[1]}>'
+def name_link(link: re.Match[str]) -> str:
+    """Give a link that is a formula the formula's letters as name."""
+    letters = "".join(re.findall(r">([^<>\s]+)<", link[2]))
+    return f'<a aria-label="{letters}" {link[1]}>{link[2]}</a>'
 
 
 def describe(
@@ -154,7 +146,7 @@ def describe(
     body = TABLE.sub(
         lambda box: f'{box[1]} role="region" aria-label="Table {next(numbers)}">', body
     )
-    context["body"] = keep_room(app, FORMULA.sub(name_formula, body))
+    context["body"] = keep_room(app, LINKED.sub(name_link, body))
 
 
 def finish(app: Sphinx, failed: Exception | None) -> None:
@@ -182,7 +174,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     # A page that other code made is made anew.
     app.add_config_value("pages_code", hashlib.sha256(code).hexdigest(), "env")
     app.connect("config-inited", settle)
-    app.connect("doctree-read", head_rows)
     app.connect("html-page-context", describe, priority=900)
     app.connect("build-finished", finish, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

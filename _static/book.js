@@ -2,9 +2,9 @@
 function fitFormulas() {
   document.querySelectorAll("article .math").forEach((box, before) => {
     box.classList.remove("wide");
-    const place = box.matches("div") ? box : box.parentElement;
-    const wide = box.firstElementChild.getBoundingClientRect().width > place.clientWidth;
-    box.classList.toggle("wide", wide && place.clientWidth > 0);
+    const room = box.parentElement.clientWidth;
+    const width = Math.max(box.scrollWidth, box.firstElementChild.getBoundingClientRect().width);
+    box.classList.toggle("wide", room > 0 && width > room);
     const told = { tabindex: "0", role: "region", "aria-label": `Formula ${before + 1}` };
     for (const [name, value] of Object.entries(told)) {
       if (box.matches(".wide")) box.setAttribute(name, value);
