@@ -117,6 +117,15 @@ def keep_room(app: Sphinx, body: str) -> str:
     return IMAGE.sub(sized, body)
 
 
+def number_figures(app: Sphinx, doctree: nodes.document) -> None:
+    """Figure 5.2 is the second picture of chapter 05; a notebook read alone shows the caption."""
+    chapter = re.fullmatch(r"chapters/(\d\d)-.*", app.env.docname)
+    captions = [figure.next_node(nodes.caption) for figure in doctree.findall(nodes.figure)]
+    for number, caption in enumerate(captions if chapter else (), start=1):
+        label = nodes.strong("", f"Figure {int(chapter[1])}.{number}.")
+        caption.insert(0, [label, nodes.Text(" ")])
+
+
 def name_link(link: re.Match[str]) -> str:
     """Give a link that is a formula the formula's letters as name."""
     letters = "".join(re.findall(r">([^<>\s]+)<", link[2]))
@@ -174,6 +183,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     # A page that other code made is made anew.
     app.add_config_value("pages_code", hashlib.sha256(code).hexdigest(), "env")
     app.connect("config-inited", settle)
+    app.connect("doctree-read", number_figures)
     app.connect("html-page-context", describe, priority=900)
     app.connect("build-finished", finish, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -173,6 +173,14 @@ def prose(name: str) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name.startswith("chapters/")])
+def test_the_figures_of_a_chapter_are_numbered(name: str):
+    numbers = [caption.strong.get_text() for caption in article(name).select("figcaption")]
+    chapter = int(name[len("chapters/") :][:2])
+    assert numbers == [f"Figure {chapter}.{i + 1}." for i in range(len(numbers))]
+    assert numbers
+
+
 @every_page
 def test_no_raw_markup_is_left_in_the_prose(name: str):
     raw = [text.strip() for text in prose(name) if RAW.search(text)]

@@ -51,6 +51,7 @@ both = pytest.mark.parametrize("name", BOTH)
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)  # as `main` does: two threads round otherwise
     monkeypatch.setattr(experiments, "EXPERIMENTS", {**EXPERIMENTS, "tiny": TINY})
     monkeypatch.setattr(experiments, "BYHAND", {**BYHAND, "byhand_tiny": TINY_BYHAND})
 

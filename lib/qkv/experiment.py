@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.optim import SGD, AdamW
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import OneCycleLR
 
 from qkv import _require
@@ -38,7 +38,7 @@ class Experiment:
     norm: Norm = "pre"
     epochs: int = 100
     batch_size: int = 100
-    optimiser: type[AdamW] | type[SGD] = AdamW
+    optimiser: Callable[..., Optimizer] = AdamW
     rate: float = 5e-3
     one_cycle: bool = True
     log_every: int = 4
