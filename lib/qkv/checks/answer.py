@@ -55,7 +55,9 @@ class Answer:
 @contextmanager
 def known_state() -> Iterator[None]:
     """The defaults of PyTorch and NumPy while an answer runs, and afterwards what was before."""
-    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    # An empty tensor says where tensors are made; get_default_device of PyTorch 2.5 cannot where
+    # the default was set to None.
+    dtype, device = torch.get_default_dtype(), torch.empty(0).device
     numpy_state = np.random.get_state()  # noqa: NPY002, the one that an answer may have used
     torch_state, python_state = torch.random.get_rng_state(), random.getstate()
     torch.set_default_dtype(torch.float32)
@@ -66,7 +68,7 @@ def known_state() -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(dtype)
-        if torch.get_default_device() != device:
+        if torch.empty(0).device != device:
             torch.set_default_device(device)
         torch.random.set_rng_state(torch_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
