@@ -398,11 +398,13 @@ def test_each_record_is_described_with_its_sha256(name: str) -> None:
 def test_the_record_begins_as_the_experiment_does_here(name: str) -> None:
     settings = EXPERIMENTS[name]
     recorded = read(name)[0][0]
-    assert recorded.epoch <= 4
+    assert recorded.epoch <= 10
     live = trained(settings, 0, epochs=recorded.epoch)[-1]
     assert live.epoch == recorded.epoch
-    assert live.loss == pytest.approx(recorded.loss, abs=0.1)  # other machines round otherwise
-    assert live.test_free_token == pytest.approx(recorded.test_free_token, abs=0.1)
+    # Other machines round otherwise, and after ten epochs that does as much as another seed.
+    near = 0.1 if recorded.epoch <= 4 else 0.6
+    assert live.loss == pytest.approx(recorded.loss, abs=near)
+    assert live.test_free_token == pytest.approx(recorded.test_free_token, abs=near / 2)
 
 
 @pytest.mark.parametrize("name", BYHAND)

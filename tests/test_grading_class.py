@@ -13,6 +13,7 @@ import signal
 import socket
 import stat
 import subprocess
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable
@@ -220,7 +221,8 @@ def small_course(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def left_behind(pid: int) -> list[str]:
     """Files, cgroups and processes of the grading job that had this process id."""
     own = f"{job.SCRATCH}{pid}-"
-    files = [str(path) for path in Path("/tmp").glob(f"{own}*")]
+    places = (tempfile.gettempdir(), sandbox.SHARED)
+    files = [str(path) for place in places for path in Path(place).glob(f"{own}*")]
     groups = [str(f) for group in cgroups.stale(own) for f in group.folders]
     commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     return files + groups + [str(c) for c in commands if f"/{own}" in str(c) or "4323" in c]
@@ -240,15 +242,15 @@ def test_a_class(small_course: Path, tmp_path: Path) -> None:
             kinds[name] = (saved(total=source.format(**filled)), row)
         if not ALL:
             kinds = {name: kinds[name] for name in FEW}
-        expected = {name: row for name, (_, row) in kinds.items()}
+        expected = {f"in/{name}": row for name, (_, row) in kinds.items()}
         for name, (make, _) in kinds.items():
             (folder / f"{name}.ipynb").write_bytes(make())
 
         # Who it was is said by the platform's names, not by the notebook.
         lying = course.submission()
         lying.metadata["authors"] = [{"name": "perfect"}]
-        (folder / "ada_7_8_x.ipynb").write_bytes(course.content(course.exercise()))
-        (folder / "ada_7_9_x-1.ipynb").write_bytes(course.content(lying))
+        (folder / "ada_70_80_x.ipynb").write_bytes(course.content(course.exercise()))
+        (folder / "ada_70_90_x-1.ipynb").write_bytes(course.content(lying))
         (folder / "conftest.py").write_text("open('here', 'w')")
         moodle = tmp_path / "moodle.zip"
         with zipfile.ZipFile(moodle, "w") as packed:
@@ -257,7 +259,7 @@ def test_a_class(small_course: Path, tmp_path: Path) -> None:
             link = zipfile.ZipInfo("Dan_14_assignsubmission_file_/x.ipynb")
             link.external_attr = (stat.S_IFLNK | 0o777) << 16
             packed.writestr(link, str(out / "seed"))
-        expected |= {"ada": FULL, "Ben Li": FULL, "conftest": NOT_UNDERSTOOD}
+        expected |= {"ada": FULL, "Ben Li": FULL, "in/conftest": NOT_UNDERSTOOD}
         expected |= {"Eve": NOT_UNDERSTOOD, "Dan": NOT_UNDERSTOOD}
 
         words = ["grade", folder, moodle, "--out", out, "--course", small_course, "--workers", "2"]
@@ -281,20 +283,19 @@ def test_a_class(small_course: Path, tmp_path: Path) -> None:
     assert not (out / "results" / "mine.json").exists()
     with open(out / "problems.csv", encoding="utf-8-sig", newline="") as file:
         problems = {(row["learner"], row["what"]): row["why"] for row in csv.DictReader(file)}
-    assert problems["cut_off", "not understood"].endswith("is it cut off?")
-    assert "an older version; ada_7_9_x-1.ipynb" in problems["ada", "not graded"]
+    assert problems["in/cut_off", "not understood"].endswith("is it cut off?")
+    assert "an older version; in/ada_70_90_x-1.ipynb" in problems["ada", "not graded"]
     assert "leads out of the zip" in problems["Eve", "not understood"]
     pages = {path.name.split("-")[0]: path.read_text() for path in (out / "feedback").iterdir()}
-    said = re.findall(r'class="line[^>]*>(.*?)</p>', pages["reads"])
+    said = re.findall(r'class="line[^>]*>(.*?)</p>', pages["in_reads"])
     assert said and "read a notebook" not in "".join(said)
     assert (folder / "conftest.py").read_text() == "open('here', 'w')"
-    assert "is there a loop" in pages["deaf"] or "no answer within" in pages["deaf"]
-    # Nothing that tells the seed, or who used Colab, is for learners to see.
-    seed = (out / "seed").read_text().strip()
-    assert (out / "seed").stat().st_mode & 0o077 == 0
+    assert "is there a loop" in pages["in_deaf"] or "no answer within" in pages["in_deaf"]
+    # Nothing that tells who used Colab is for learners to see, and the seed is gone.
+    assert not (out / "seed").exists()
     for path in [*out.rglob("*.html"), *out.rglob("*.json"), *out.rglob("*.csv")]:
         text = path.read_text(encoding="utf-8-sig")
-        assert seed not in text and "Ada Byron" not in text and "0815" not in text
+        assert "Ada Byron" not in text and "0815" not in text
 
 
 def test_killed_at_any_moment_it_goes_on_to_the_same_grades(
@@ -336,6 +337,28 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_grades(
         assert not list(out.rglob(".*"))
         assert left_behind(running.pid) == left_behind(again.pid) == []
         shutil.rmtree(out)
+
+
+def test_ctrl_c_ends_it_at_once_and_it_goes_on_later(small_course: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    slow = course.submission("02-other", first="import time; time.sleep(20)")
+    for name, made in (("ada", course.submission("02-other")), ("ben", slow)):
+        (folder / f"{name}.ipynb").write_bytes(course.content(made))
+    words = ["grade", folder, "--course", small_course, "--out", out]
+    # As a terminal does: to the whole group of processes.
+    running = course.start(*words, stderr=subprocess.PIPE, start_new_session=True)
+    until = time.monotonic() + 60
+    while not list((out / "results").glob("ada*.json")) and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(3)  # ben's cell sleeps
+    begin = time.monotonic()
+    os.killpg(running.pid, signal.SIGINT)
+    said = running.communicate()[1]
+    assert time.monotonic() - begin < 10  # far from the 20 s that ben's cell would take
+    assert running.returncode == 130 and "to go on" in said
+    assert left_behind(running.pid) == []
+    assert [path.name[:3] for path in (out / "results").glob("*.json")] == ["ada"]
 
 
 @pytest.mark.skipif(not ALL, reason="200 submissions take minutes: see `make grade-proof`")

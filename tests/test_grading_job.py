@@ -72,20 +72,18 @@ def test_a_second_run_grades_only_what_changed(
         "ada": full,
         "ben": [OTHER, "", "", "", "4", "4", "4", "graded"],
         "cyd": ["01-small", "0", "0", "0", "", "0", "6", "graded"],
-        "dan": ["", "", "", "", "", "", "", "not understood"],
+        "dan": ["dan.ipynb", "", "", "", "", "", "", "not understood"],
     }
     assert course.grades(out) == rows
     assert "3 graded, 1 not" in done.output
     assert len(graded) == 3
 
-    seed = (out / "seed").read_text()
     put(inside, cyd=course.content(course.submission()))
     (inside / "dan.ipynb").unlink()
     qkv(*words)
     assert len(graded) == 4
     assert course.grades(out) == {n: r for n, r in rows.items() if n != "dan"} | {"cyd": full}
     assert len(list((out / "results").iterdir())) == 3
-    assert (out / "seed").read_text() == seed
 
     qkv(*words, "--again")
     assert len(graded) == 7
@@ -96,6 +94,59 @@ def test_a_second_run_grades_only_what_changed(
     qkv(*words)
     path.write_bytes(before)
     assert len(graded) == 8
+
+
+def test_a_seed_lasts_as_long_as_its_job(
+    small_course: Path, tmp_path: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = put(tmp_path / "in", ada=course.content(course.submission(OTHER)))
+    out = tmp_path / "out"
+    words = ["grade", inside, "--out", out, "--course", small_course, "--again"]
+    seeds = []
+    grade = Runner.grade
+
+    def noting(self, pristine, sources, seed, lines):
+        seeds.append(seed)
+        if len(seeds) == 1:
+            raise KeyboardInterrupt
+        return grade(self, pristine, sources, seed, lines)
+
+    monkeypatch.setattr(Runner, "grade", noting)
+    done = qkv(*words)
+    assert done.exit_code == 130 and "to go on" in done.output
+    for _ in range(2):
+        qkv(*words)
+        assert not (out / "seed").exists()
+    assert seeds[0] == seeds[1] != seeds[2]
+
+
+def test_what_was_graded_stays_when_other_files_are_given(
+    small_course: Path, tmp_path: Path, graded: list[str]
+) -> None:
+    first = put(tmp_path / "first", ada=course.content(course.submission(OTHER)), dan=b"")
+    second = put(tmp_path / "second", ben=course.content(course.submission(OTHER)))
+    out = tmp_path / "out"
+    for inside in (first, second):
+        done = qkv("grade", inside, "--out", out, "--course", small_course)
+    assert list(course.grades(out)) == ["learner", "ada", "ben"]
+    assert "1 of an earlier run" in done.output
+    assert len(graded) == 2
+
+
+def test_what_was_graded_stays_where_grading_it_anew_fails(
+    small_course: Path, tmp_path: Path, graded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = put(tmp_path / "in", ada=course.content(course.submission(OTHER)))
+    words = ["grade", inside, "--out", tmp_path / "out", "--course", small_course]
+    qkv(*words)
+
+    def fails(*_):
+        raise GradersFault("no kernel came up")
+
+    monkeypatch.setattr(Runner, "grade", fails)
+    qkv(*words, "--again")
+    assert course.grades(tmp_path / "out")["ada"][-1] == "graded"
+    assert "no kernel came up" in (tmp_path / "out" / "problems.csv").read_text()
 
 
 def test_what_goes_wrong_with_one_is_the_graders_fault_and_tried_again(
@@ -144,6 +195,7 @@ def test_the_graders_memory_stays_flat(
 
 def test_what_killed_jobs_left_is_swept_away(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(job.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(sandbox, "SHARED", str(tmp_path))
     monkeypatch.setattr(job.psutil, "pid_exists", lambda pid: pid == 7)
     names = [f"{job.SCRATCH}{end}" for end in ("7-abc", "8-abc", "x")] + ["else"]
     for name in names:

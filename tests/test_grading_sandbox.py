@@ -1,6 +1,7 @@
 """What code in the sandbox can and cannot do, and that nothing of it is left behind."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,7 @@ def run(kernel: WatchedKernel, source: str, seconds: float = 60) -> str:
 
 def left_behind() -> list[str]:
     """Processes, files and cgroups with this test's name."""
-    files = [str(p) for p in Path("/tmp").glob(f"{NAME}*")]
+    files = [str(p) for p in Path(sandbox.SHARED).glob(f"{NAME}*")]
     groups = [str(f) for group in cgroups.stale(NAME) for f in group.folders]
     return files + groups + processes_left()
 
@@ -78,7 +79,7 @@ def test_what_it_may_and_may_not(kernel: WatchedKernel) -> None:
     run(kernel, "import os, re, socket, subprocess")
     # who it is, and what it was given
     assert run(kernel, "print(os.getuid(), os.getcwd())") == "65534 /home/learner"
-    given = run(kernel, "print(open('/proc/1/environ').read(), os.environ)")
+    given = run(kernel, "print(open('/proc/self/environ').read(), os.environ)")
     assert "OMP_NUM_THREADS" in given and "QKV_SECRET" not in given
     # a read-only system
     places = [
@@ -198,7 +199,16 @@ def test_without_a_cgroup_one_leap_of_memory_is_refused(
 
 
 @pytest.mark.parametrize(
-    "source", ["for _ in range(10**7): print('y' * 1000)", "print('y' * 100_000_000)"]
+    "source",
+    [
+        "for _ in range(10**7): print('y' * 1000)",
+        "print('y' * 100_000_000)",
+        "from IPython.display import publish_display_data as show\n"
+        "while True: show({'application/json': [[]] * 100_000})",
+        "raise ValueError('y' * 100_000_000)",
+        "s = get_ipython().kernel\n"
+        "while True: s.session.send(s.iopub_socket, 'status', buffers=[bytes(500_000)])",
+    ],
 )
 def test_output_is_limited(sandboxed: None, source: str) -> None:
     kernel = WatchedKernel(NAME, Limits(output=MEGABYTE), sandboxed=True)
@@ -211,12 +221,83 @@ def test_output_is_limited(sandboxed: None, source: str) -> None:
         kernel.stop()
 
 
+SOCKETS = """\
+import os, time
+from ipykernel import get_connection_file
+folder = os.path.dirname(get_connection_file())
+"""
+
+
 def test_the_folder_of_the_sockets_takes_no_files(kernel: WatchedKernel) -> None:
-    with pytest.raises(KernelLost, match="folder of the kernel's sockets"):
-        run(
-            kernel,
-            "import glob, time\nopen(glob.glob('/tmp/*/s')[0] + '/x', 'w')\ntime.sleep(60)",
-        )
+    run(kernel, SOCKETS)
+    for make in ("open(f'{folder}/x', 'w')", "os.mkdir(f'{folder}/x')", "os.mkfifo(f'{folder}/x')"):
+        assert run(kernel, make).startswith("PermissionError"), make
+    nameless = "os.open(folder, os.O_TMPFILE | os.O_RDWR)"
+    assert "not supported" in run(kernel, nameless)
+
+
+def test_where_it_does_take_files_the_kernel_ends_and_they_go(
+    sandboxed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "OWN_FOLDERS", (*sandbox.OWN_FOLDERS, sandbox.SHARED))
+    kernel = WatchedKernel(NAME, LIMITS, sandboxed=True)
+    try:
+        run(kernel, SOCKETS)
+        with pytest.raises(KernelLost, match="folder of the kernel's sockets"):
+            run(
+                kernel,
+                "os.mkdir(f'{folder}/x'); open(f'{folder}/x/y', 'w'); os.chmod(f'{folder}/x', 0)\n"
+                "time.sleep(60)",
+            )
+    finally:
+        kernel.stop()
+    assert left_behind() == []
+
+
+def test_no_file_without_a_name_and_no_key_that_another_could_read(kernel: WatchedKernel) -> None:
+    run(kernel, "import ctypes, os, tempfile\nlibc = ctypes.CDLL(None, use_errno=True)")
+    assert run(kernel, "os.memfd_create('x')").startswith("OSError: [Errno 38]")
+    if platform.machine() == "x86_64":
+        add_key = "libc.syscall(248, b'user', b'note', b'for the next', 12, -3)"
+        for call in (add_key, "libc.syscall(250, 0, -3, 0)", "libc.syscall(1073742074, 0, -3, 0)"):
+            assert run(kernel, f"print({call})") == "-1", call
+    with_a_name = "with tempfile.TemporaryFile() as file: print(file.write(b'12'))"
+    assert run(kernel, with_a_name) == "2"
+
+
+def test_a_cell_that_sends_something_now_and_then_is_ended_all_the_same(sandboxed: None) -> None:
+    kernel = WatchedKernel(NAME, Limits(seconds=1), sandboxed=True)
+    try:
+        with pytest.raises(KernelLost, match="no answer within 4 s"):
+            run(kernel, "import time\nwhile True: print('.', flush=True); time.sleep(0.5)")
+    finally:
+        kernel.stop()
+
+
+def test_seconds_of_children_that_have_ended_count(sandboxed: None) -> None:
+    kernel = WatchedKernel(NAME, Limits(seconds=2), sandboxed=True)
+    burn = "import subprocess\nwhile True: subprocess.run(['timeout', '.1', 'yes'], stdout=-3)"
+    try:
+        with pytest.raises(KernelLost, match="after 2 s"):
+            run(kernel, burn)
+    finally:
+        kernel.stop()
+
+
+def test_where_root_may_start_as_many_as_it_likes_they_are_counted(
+    sandboxed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "make", lambda *_: None)
+    kernel = WatchedKernel(NAME, Limits(processes=60), sandboxed=True)
+    many = "import subprocess, time\nfor _ in range(80): subprocess.Popen(['sleep', '60'])\n"
+    try:
+        if os.getuid() == 0:
+            with pytest.raises(KernelLost, match="over 60 processes"):
+                run(kernel, many + "time.sleep(60)")
+        else:
+            assert "unavailable" in run(kernel, many)
+    finally:
+        kernel.stop()
 
 
 def test_a_loop_that_catches_everything_is_ended(kernel: WatchedKernel) -> None:
@@ -246,7 +327,7 @@ os.kill(os.getpid(), signal.SIGKILL)"""
     # Files and groups stay, and are found by their name.
     for group in cgroups.stale(NAME):
         group.remove()
-    for folder in Path("/tmp").glob(f"{NAME}*"):
+    for folder in Path(sandbox.SHARED).glob(f"{NAME}*"):
         shutil.rmtree(folder)
     assert left_behind() == []
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,17 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def remove_tree(folder: str | os.PathLike[str]) -> None:
+    """Remove a folder with all that is in it, closed folders as well; what stays is passed over."""
+    for place, folders, _ in os.walk(folder):
+        for name in folders:
+            inner = os.path.join(place, name)
+            if not os.path.islink(inner):
+                with suppress(OSError):
+                    os.chmod(inner, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _mode(whole: Path) -> int | None:

@@ -1,5 +1,7 @@
 """The commands `qkv check` and `qkv grade`."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -10,9 +12,9 @@ from qkv.grading import feedback, graft, sandbox, tables
 from qkv.grading.course import Pristine, from_checks, load, which
 from qkv.grading.graft import NotUnderstood
 from qkv.grading.job import Job
-from qkv.grading.results import GRADED, Result
+from qkv.grading.results import GRADED, GRADERS_FAULT, Result
 from qkv.grading.run import GradersFault, Runner
-from qkv.grading.submissions import find
+from qkv.grading.submissions import Refused, Submission, find
 
 COURSE = click.option(
     "--course",
@@ -37,7 +39,7 @@ def check(file: Path, course: Path | None) -> None:
     try:
         notebook = graft.read(file.read_bytes())
         pristine = _pristine(notebook, file.name, course)
-        found = graft.answers(notebook, pristine.exercises)
+        found = graft.answers(notebook, pristine.exercises, pristine=pristine.notebook)
         runner = Runner("qkv-check", sandboxed=False)
         outcomes = runner.grade(pristine.notebook, found.sources, 0, None)
         runner.close()
@@ -84,23 +86,60 @@ def grade(
     no_sandbox: bool,
     course: Path | None,
 ) -> None:
-    """Grade SUBMISSIONS: folders, zips of Canvas or Moodle, or single notebooks."""
+    """Grade SUBMISSIONS: folders, zips of Canvas or Moodle, or single notebooks.
+
+    The exit code is 1 where nothing could be graded, or something not by the grader's fault.
+    """
     try:
         if not no_sandbox:
             sandbox.probe()
         notebooks = load(course, "solutions")
-        found, refused = find(submissions)
-        job = Job(out, notebooks, sandboxed=not no_sandbox, again=again, workers=workers)
+        found, refused = find(submissions, but=out.resolve())
+        _some(submissions, found, refused)
+        with _about(out):
+            job = Job(out, notebooks, sandboxed=not no_sandbox, again=again, workers=workers)
         with tqdm(total=len(found) + len(refused), unit="notebook") as bar:
             results = job.grade(found, refused, lambda result: bar.update())
+            bar.update(bar.total - bar.n)  # older versions are not graded
     except (sandbox.NoSandbox, ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from None
-    tables.grades(out / "grades.csv", results, notebooks)
-    tables.problems(out / "problems.csv", results, job.older)
-    tables.junit(out / "junit.xml", results)
-    tables.gradescope(out / "gradescope", results)
-    feedback.write(out / "feedback", results)
+        raise click.ClickException(tables.plain(str(error))) from None
+    except KeyboardInterrupt:
+        click.echo("Stopped. What was graded is kept: give the same command to go on.", err=True)
+        raise SystemExit(130) from None
+    with _about(out):
+        tables.grades(out / "grades.csv", results, notebooks)
+        tables.problems(out / "problems.csv", results, job.older)
+        tables.junit(out / "junit.xml", results)
+        tables.gradescope(out / "gradescope", results)
+        feedback.write(out / "feedback", results)
     _show(results, out)
+    if job.earlier:
+        click.echo(f"{job.earlier} of an earlier run: their files were not given this time.")
+    graded = sum(result.status == GRADED for result in results)
+    fault = any(result.status == GRADERS_FAULT for result in results)
+    raise SystemExit(fault or graded == job.earlier)
+
+
+@contextmanager
+def _about(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise click.ClickException(f"--out {out}: cannot write there: {error}") from None
+
+
+def _some(places: Iterable[Path], found: list[Submission], refused: list[Refused]) -> None:
+    """Refuse to go on where there is nothing to grade.
+
+    Errors:
+        ValueError: there is no notebook
+    """
+    if not found:
+        message = f"no notebook in {', '.join(map(str, places))}"
+        if refused:
+            one = refused[0]
+            message += f"; {len(refused)} of other kinds, such as {one.shown}: {one.reason}"
+        raise ValueError(message)
 
 
 def _pristine(notebook: NotebookNode, name: str, course: Path | None) -> Pristine:
@@ -112,13 +151,15 @@ def _pristine(notebook: NotebookNode, name: str, course: Path | None) -> Pristin
 
 def _show(results: list[Result], out: Path) -> None:
     """The table at the end."""
-    rows = [("learner", "notebook", "points", "status")]
+    rows: list[tuple[str, ...]] = [("learner", "notebook", "points", "status")]
     for result in results:
         points = f"{result.points:g} of {result.maximum:g}" if result.status == GRADED else ""
-        rows.append((result.learner, result.notebook or result.path, points, result.status))
+        words = (result.learner, result.notebook or result.path, points, result.status)
+        rows.append(tuple(map(tables.plain, words)))
     widths = [min(40, max(map(len, column))) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (text[:width].ljust(width) for text, width in zip(row, widths, strict=True))
         click.echo("  ".join(cells).rstrip())
     graded = sum(result.status == GRADED for result in results)
-    click.echo(f"{graded} graded, {len(results) - graded} not: see {out / 'problems.csv'}.")
+    problems = tables.plain(str(out / "problems.csv"))
+    click.echo(f"{graded} graded, {len(results) - graded} not: see {problems}.")

@@ -39,7 +39,7 @@ pre { overflow-x: auto; background: #8882; padding: .5rem }
 <h3>{{ outcome.name }}: {{ "%g" | format(outcome.points) }}
 of {{ "%g" | format(outcome.maximum) }}</h3>
 {% if outcome.name in result.answers %}
-<pre tabindex="0"><code>{{ result.answers[outcome.name][:longest] }}</code></pre>
+<pre tabindex="0"><code>{{ result.answers[outcome.name] }}</code></pre>
 {% endif %}
 <p class="line {{ "passed" if outcome.status == "passed" else "not" }}">{{ outcome.line }}</p>
 {% endfor %}
@@ -48,7 +48,6 @@ of {{ "%g" | format(outcome.maximum) }}</h3>
 </body>
 </html>
 """
-LONGEST = 100_000  # characters of one answer on the page
 
 
 def write(folder: Path, results: list[Result]) -> None:
@@ -66,6 +65,5 @@ def write(folder: Path, results: list[Result]) -> None:
             results=group,
             graded=GRADED,
             fault="grader's fault",
-            longest=LONGEST,
         )
         write_whole(folder / f"{file_name(*who)}.html", text.encode("utf-8", "replace"))

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import symtable
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +11,36 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-LARGEST = 50 * 2**20  # bytes of a submission
+LARGEST = 20 * 2**20  # bytes of a submission
+MOST_CELLS = 2000
+LONG_CALL = 1000  # characters of a check's call
+LONG_CODE = 20_000  # characters of a cell that is looked into for names, and of an answer
+MOST_CODE = 200_000  # characters that are looked into, of all cells that are no answers
 SEED_CELL = "import qkv.checks\n\nqkv.checks.seed = {seed}"
 MARKER = re.compile(r"\s*#\s*exercise:\s*(\w+)\s*$")
 UNTOUCHED = re.compile(r"# YOUR CODE HERE\s+raise NotImplementedError\s*(#.*)?$", re.MULTILINE)
+CONFLICT = re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE)
+# What is handed in for a notebook by mistake.
+MISTAKES = {
+    re.compile(r"\A%PDF"): "it is a PDF; hand in the .ipynb file",
+    re.compile(r"\APK\x03\x04"): "it is a zip; unpack it, and hand in the .ipynb file",
+    re.compile(r"\A\s*<(!doctype|html)", re.IGNORECASE): "it is a web page, perhaps one to log in;"
+    " download the notebook again",
+    CONFLICT: "it holds the marks of a merge conflict (<<<<<<<); keep one side, and save it again",
+    re.compile(
+        r"\A(?!\s*\{).*?^(import \w|from [\w.]+ import |def \w+\(|class \w+[:(])",
+        re.MULTILINE | re.DOTALL,
+    ): "it is a Python script; hand in the .ipynb file",
+}
+# What hides code from who reads the feedback page.
+HIDING = {
+    re.compile(r"^.{2001}", re.MULTILINE): "a line of over 2,000 characters",
+    re.compile(r"^([^\S\n]*\n){51}", re.MULTILINE): "over 50 blank lines in a row",
+    re.compile(r"\S[^\S\n]{101}"): "over 100 blanks in a row",
+    re.compile(
+        r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)"
+    ): "control characters",
+}
 
 
 class NotUnderstood(Exception):
@@ -39,7 +66,7 @@ class Answers:
 
 
 def read(content: bytes) -> NotebookNode:
-    """A notebook, whatever program saved it.
+    """Of a notebook what grading needs, whatever program saved it. Outputs are left out.
 
     Errors:
         NotUnderstood: this is no notebook; the message says why
@@ -48,23 +75,22 @@ def read(content: bytes) -> NotebookNode:
         raise NotUnderstood("the file is empty")
     if len(content) > LARGEST:
         raise NotUnderstood(f"the file has {len(content):,} bytes, over {LARGEST:,}")
+    text = _text(content)
     try:
-        raw = json.loads(_text(content))
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise NotUnderstood(f"the file is no notebook: {reason}; is it cut off?") from None
+        raw = json.loads(text)
+    except RecursionError:
+        raise NotUnderstood("the file is no notebook: it is nested too deeply") from None
+    except ValueError as error:
+        raise NotUnderstood(f"the file is no notebook: {_mistake(text, error)}") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("nbformat"), int):
         raise NotUnderstood("the file is no notebook: it names no nbformat")
-    try:
-        if raw["nbformat"] != 4:
-            old = nbformat.reads(json.dumps(raw), raw["nbformat"])  # type: ignore[no-untyped-call]
-            raw = nbformat.convert(old, 4)  # type: ignore[no-untyped-call]
-        return _checked(_node(raw))
-    except NotUnderstood:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"[:200]
-        raise NotUnderstood(f"the notebook cannot be read: {reason}") from None
+    cells = _raw_cells(raw)
+    if len(cells) > MOST_CELLS:
+        raise NotUnderstood(f"the notebook has {len(cells):,} cells, over {MOST_CELLS:,}")
+    kept = [cell for cell in map(_kept, cells) if cell]
+    if not kept:
+        raise NotUnderstood("the notebook has no cells")
+    return _node({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": kept})
 
 
 def exercises(pristine: NotebookNode) -> list[Exercise]:
@@ -88,31 +114,45 @@ def exercises(pristine: NotebookNode) -> list[Exercise]:
     return found
 
 
-def answers(submission: NotebookNode, wanted: list[Exercise]) -> Answers:
+def answers(
+    submission: NotebookNode, wanted: list[Exercise], *, pristine: NotebookNode | None = None
+) -> Answers:
     """The learner's answers to these exercises, and remarks on what was odd.
 
     A cell is an answer by its id, else by the id that Colab keeps in its metadata, else by
     nbgrader's grade_id, else by the marker in its first line. Of several for one exercise, those
     still untouched do not count, and the one directly above its check does, else the last.
+
+    Where the pristine notebook is given, a remark tells of code that is in no answer cell, and
+    that an answer needs.
     """
     sources: dict[str, str] = {}
     remarks: list[str] = []
-    owners = [_owner(cell, wanted) for cell in submission.cells]
+    cells = submission.cells
+    owners = [_owner(cell, wanted) for cell in cells]
+    checks = _checks_below(cells, wanted)
     for exercise in wanted:
         places = [i for i, name in enumerate(owners) if name == exercise.name]
         if not places:
             remarks.append(f"{exercise.name}: no cell with this answer was found")
             continue
-        cells = submission.cells
-        worked = [i for i in places if not UNTOUCHED.search(_source(cells[i]))] or places
-        at_home = [i for i in worked if _next_is_check(cells, i, exercise)]
-        chosen = (at_home or worked)[-1]
+        worked = [i for i in places if not UNTOUCHED.search(cells[i].source)] or places
+        at_home = [i for i in worked if checks[i] == exercise.name]
+        chosen = cells[(at_home or worked)[-1]]
         if len(places) > 1:
             which = "the one above its check" if at_home else "the last"
             remarks.append(f"{exercise.name}: {len(places)} cells with this answer; took {which}")
-        if cells[chosen].cell_type != "code":
+        if chosen.cell_type != "code":
             remarks.append(f"{exercise.name}: its cell had become text; taken as code")
-        sources[exercise.name] = _source(cells[chosen])
+        remarks += [f"{exercise.name}: {odd}" for odd in _odd(chosen.source)]
+        sources[exercise.name] = chosen.source
+    if pristine is not None:
+        others = [
+            (number, cell.source)
+            for number, (cell, owner) in enumerate(zip(cells, owners, strict=True), 1)
+            if owner is None and cell.cell_type == "code"
+        ]
+        remarks += _left_out(others, pristine, sources)
     return Answers(sources, remarks)
 
 
@@ -179,33 +219,58 @@ def _text(content: bytes) -> str:
         return content.decode("latin-1")
 
 
-def _checked(notebook: NotebookNode) -> NotebookNode:
-    cells = notebook.get("cells")
-    if not isinstance(cells, list):
+def _mistake(text: str, error: ValueError) -> str:
+    """Why a file that is not JSON is no notebook."""
+    known = (words for pattern, words in MISTAKES.items() if pattern.search(text))
+    return next(known, f"{error}; is it cut off?")
+
+
+def _raw_cells(raw: dict[str, Any]) -> list[Any]:
+    """A notebook's cells as they were saved. Before nbformat 4 they lie in worksheets."""
+    if raw["nbformat"] not in (2, 3, 4):
+        raise NotUnderstood(
+            f"the notebook cannot be read: nbformat {raw['nbformat']} is not known; save it as 4"
+        )
+    sheets = [raw] if raw["nbformat"] == 4 else raw.get("worksheets")
+    lists = [s.get("cells") if isinstance(s, dict) else None for s in _list(sheets)]
+    if not lists or not all(isinstance(cells, list) for cells in lists):
         raise NotUnderstood("the notebook has no list of cells")
-    notebook.cells = [c for c in cells if isinstance(c, dict) and isinstance(_source(c), str)]
-    for cell in notebook.cells:
-        cell.setdefault("cell_type", "code")
-        if not isinstance(cell.get("metadata"), dict):
-            cell.metadata = _node({})
-    if not notebook.cells:
-        raise NotUnderstood("the notebook has no cells")
-    return notebook
+    return [cell for cells in lists for cell in _list(cells)]
 
 
-def _source(cell: Any) -> Any:
-    source = cell.get("source")
+def _kept(raw: Any) -> dict[str, Any] | None:
+    """Of a cell what grading needs; None where it has no source."""
+    if not isinstance(raw, dict):
+        return None
+    source = raw.get("source", raw.get("input"))  # "input" before nbformat 4
     if isinstance(source, list) and all(isinstance(line, str) for line in source):
-        return "".join(source)
-    return source
+        source = "".join(source)
+    if not isinstance(source, str):
+        return None
+    metadata = raw.get("metadata")
+    nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    kept = _plain(metadata, "id")
+    kept["nbgrader"] = _plain(nbgrader, "grade", "grade_id", "points", "solution")
+    cell = {"cell_type": "code"} | _plain(raw, "cell_type", "id")
+    return cell | {"source": source, "metadata": kept}
+
+
+def _plain(raw: Any, *keys: str) -> dict[str, Any]:
+    """Of a dict these keys, where their values are words or numbers."""
+    if not isinstance(raw, dict):
+        return {}
+    return {key: raw[key] for key in keys if isinstance(raw.get(key), str | int | float)}
+
+
+def _list(raw: Any) -> list[Any]:
+    return raw if isinstance(raw, list) else []
 
 
 def _names(cell: NotebookNode) -> Iterator[Any]:
     """By what a cell may be known, surest first."""
     yield cell.get("id")
     yield cell.metadata.get("id")
-    nbgrader = cell.metadata.get("nbgrader")
-    yield nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
+    yield cell.metadata.get("nbgrader", {}).get("grade_id")
 
 
 def _owner(cell: NotebookNode, wanted: list[Exercise]) -> str | None:
@@ -214,24 +279,29 @@ def _owner(cell: NotebookNode, wanted: list[Exercise]) -> str | None:
         for exercise in wanted:
             if name == exercise.answer_id:
                 return exercise.name
-    lines = _source(cell).splitlines()
+    lines = cell.source[:200].splitlines()
     found = MARKER.match(lines[0]) if lines else None
     names = {e.name for e in wanted}
     return found[1] if found and found[1] in names else None
 
 
-def _next_is_check(cells: list[NotebookNode], i: int, exercise: Exercise) -> bool:
-    """Whether the next code cell is this exercise's check."""
-    for cell in cells[i + 1 :]:
-        if cell.cell_type != "code":
-            continue
-        known = exercise.check_id in (cell.get("id"), cell.metadata.get("id"))
-        return known or _checks(_source(cell)) == exercise.name
-    return False
+def _checks_below(cells: list[NotebookNode], wanted: list[Exercise]) -> list[str | None]:
+    """For each cell the exercise whose check is the next code cell, None where it is no check."""
+    by_id: dict[Any, str] = {exercise.check_id: exercise.name for exercise in wanted}
+    below: list[str | None] = []
+    name = None
+    for cell in reversed(cells):
+        below.append(name)
+        if cell.cell_type == "code":
+            known = by_id.get(cell.get("id")) or by_id.get(cell.metadata.get("id"))
+            name = known or _checks(cell.source)
+    return below[::-1]
 
 
 def _checks(source: str) -> str | None:
     """The name in a cell that is one call check("name", …)."""
+    if len(source) > LONG_CALL:  # reading code takes far more time and memory than it has letters
+        return None
     try:
         call = ast.parse(source.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -241,3 +311,80 @@ def _checks(source: str) -> str | None:
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             return first.value
     return None
+
+
+def _odd(source: str) -> Iterator[str]:
+    """What an instructor should know of an answer's code."""
+    if CONFLICT.search(source):
+        yield "the answer holds the marks of a merge conflict (<<<<<<<); keep one side"
+    if len(source) > LONG_CODE:
+        yield f"the answer has {len(source):,} characters: look at it closely"
+        return
+    for pattern, words in HIDING.items():
+        if pattern.search(source):
+            yield f"the answer holds {words}: look at it closely"
+
+
+def _left_out(
+    others: list[tuple[int, str]], pristine: NotebookNode, sources: dict[str, str]
+) -> list[str]:
+    """A remark on code that an answer needs, or may be meant as one, in these other cells."""
+    names = {exercise.answer_id: exercise.name for exercise in exercises(pristine)}
+    there: set[str] = set()
+    needed: set[str] = set()
+    for cell in pristine.cells:
+        if cell.cell_type == "code":
+            is_answer = cell.id in names
+            code = _Code.of(sources.get(names[cell.id], "") if is_answer else cell.source)
+            there |= code.defined
+            needed |= code.used - there if is_answer else set()
+    found = []
+    looked_at = 0
+    for number, source in others:
+        looked_at += min(len(source), LONG_CODE)
+        if looked_at > MOST_CODE:
+            break
+        code = _Code.of(source)
+        lost = code.defined & needed | code.functions & set(names.values())
+        if lost:
+            found.append(f"cell {number} defines {_some(sorted(lost))}")
+    if not found:
+        return []
+    return [
+        f"code outside the answer cells is not graded: {_some(found, 'more cells')};"
+        " put it into the cell of the answer that needs it"
+    ]
+
+
+@dataclass(frozen=True)
+class _Code:
+    """The names that code defines at top level, those of functions, and those it only uses."""
+
+    defined: set[str] = field(default_factory=set)
+    functions: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, source: str) -> "_Code":
+        """All are empty where the code is long, or is no Python."""
+        if len(source) > LONG_CODE:
+            return cls()
+        try:
+            tables = [symtable.symtable(source, "cell", "exec")]
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return cls()
+        top = tables[0].get_symbols()
+        functions = {s.get_name() for s in top if s.is_namespace()}
+        defined = {s.get_name() for s in top if s.is_assigned() or s.is_imported()} | functions
+        used = set()
+        while tables:
+            table = tables.pop()
+            tables += table.get_children()
+            used |= {s.get_name() for s in table.get_symbols() if s.is_global()}
+        return cls(defined, functions, used - defined)
+
+
+def _some(words: list[str], more: str = "more") -> str:
+    """The first three of these words, and how many there are more."""
+    more = f" and {len(words) - 3} {more}" if len(words) > 3 else ""
+    return ", ".join(word[:100] for word in words[:3]) + more

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import secrets
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,8 +13,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from qkv._files import write_whole
-from qkv.grading import cgroups, graft, results
+from qkv._files import remove_tree, write_whole
+from qkv.grading import cgroups, graft, results, sandbox
 from qkv.grading.course import Pristine, which
 from qkv.grading.graft import NotUnderstood
 from qkv.grading.results import GRADED, GRADERS_FAULT, NOT_UNDERSTOOD, Result
@@ -29,7 +28,8 @@ SCRATCH = "qkv-grade-"  # begins the names of all files and cgroups outside the 
 class Job:
     """One job: where its results go, and the course's notebooks.
 
-    `older` fills with files of which a newer version was graded.
+    `older` fills with files of which a newer version was graded; `earlier` counts the results of
+    earlier runs whose files are not given this time.
     """
 
     out: Path
@@ -38,6 +38,7 @@ class Job:
     again: bool = False
     workers: int = 1
     older: list[Refused] = field(default_factory=list)
+    earlier: int = 0
 
     def __post_init__(self) -> None:
         self.folder = self.out / "results"
@@ -58,16 +59,18 @@ class Job:
     ) -> list[Result]:
         """Grade what is new or changed, and give the results of all, in order.
 
-        Results of files that are no longer there are removed.
+        What was graded in an earlier run stays, though its file is not given this time. The seed
+        is spent with the job: whoever learns from its feedback what was to be printed, and hands
+        in once more, meets another.
         """
-        finished = [self._refusal(one) for one in refused]
+        finished = list(map(self._refusal, refused))
         groups: dict[tuple[str, str, str], list[Submission]] = {}
         for submission in submissions:
             try:
                 pristine = which(graft.read(submission.content()), submission.name, self.course)
             except NotUnderstood as error:
-                one = Refused(submission.shown, submission.learner, str(error))
-                finished.append(self._refusal(one, submission.platform_id))
+                who = (submission.shown, submission.learner, str(error), submission.platform_id)
+                finished.append(self._refusal(Refused(*who)))
                 continue
             key = (submission.learner, submission.platform_id, pristine.name)
             groups.setdefault(key, []).append(submission)
@@ -81,14 +84,21 @@ class Job:
             try:
                 finished += [future.result() for future in waiting]
             except BaseException:
+                self.runner.stop()
                 pool.shutdown(cancel_futures=True)
                 raise
             finally:
                 self.runner.close()
-        kept = {self._path(result) for result in finished}
+                sweep(os.getpid())  # of runs that were cut short
+        now = {self._path(result) for result in finished}
         for path in self.folder.glob("*.json"):
-            if path not in kept:
+            before = results.read(path) if path not in now else None
+            if before is not None and before.status == GRADED:
+                finished.append(before)
+                self.earlier += 1
+            elif path not in now:
                 path.unlink()
+        (self.out / "seed").unlink()
         return sorted(finished, key=lambda r: (r.learner, r.platform_id, r.notebook, r.path))
 
     def _grade_newest(
@@ -108,12 +118,16 @@ class Job:
         who = (submission.learner, submission.platform_id, pristine.name, submission.shown)
         try:
             content = submission.content()
-            fingerprint = self._fingerprint(content, pristine.digest)
+            fingerprint = _fingerprint(content, pristine.digest)
             before = results.read(results.path_of(self.folder, *who))
-            if before and not self.again and before.status == GRADED:
-                if (before.fingerprint, before.path) == (fingerprint, submission.shown):
-                    return before
-            found = graft.answers(graft.read(content), pristine.exercises)
+            wanted = (GRADED, fingerprint, submission.shown)
+            if before and (before.status, before.fingerprint, before.path) != wanted:
+                before = None
+            if before and not self.again:
+                return before
+            found = graft.answers(
+                graft.read(content), pristine.exercises, pristine=pristine.notebook
+            )
         except NotUnderstood as error:  # it changed since it was looked at
             result = Result(*who, "", NOT_UNDERSTOOD, str(error))
         else:
@@ -127,6 +141,10 @@ class Job:
             except Exception as error:  # one submission's trouble touches no other
                 outcomes, status = [], GRADERS_FAULT
                 reason = f"{type(error).__name__}: {error}"
+            if status == GRADERS_FAULT and before:
+                reason = f"what was graded before stands; grading it anew failed: {reason}"
+                self.older.append(Refused(submission.shown, submission.learner, reason))
+                return before
             result = Result(
                 *who, fingerprint, status, reason, found.remarks, outcomes, found.sources
             )
@@ -147,8 +165,9 @@ class Job:
             raise lines
         return lines
 
-    def _refusal(self, one: Refused, platform_id: str = "") -> Result:
-        result = Result(one.learner, platform_id, "", one.shown, "", NOT_UNDERSTOOD, one.reason)
+    def _refusal(self, one: Refused) -> Result:
+        who = (one.learner, one.platform_id, "", one.shown)
+        result = Result(*who, "", NOT_UNDERSTOOD, one.reason)
         results.write(self._path(result), result)
         return result
 
@@ -157,28 +176,29 @@ class Job:
             self.folder, result.learner, result.platform_id, result.notebook, result.path
         )
 
-    def _fingerprint(self, content: bytes, digest: str) -> str:
-        parts = content + digest.encode() + str(self.seed).encode()
-        return hashlib.sha256(parts).hexdigest()
+
+def _fingerprint(content: bytes, digest: str) -> str:
+    return hashlib.sha256(content + digest.encode()).hexdigest()
 
 
-def sweep() -> None:
-    """Remove what jobs that were killed have left: files and cgroups whose process is gone."""
-    left = Path(tempfile.gettempdir()).glob(f"{SCRATCH}*")
-    for folder in [path for path in left if not _running(path.name)]:
-        shutil.rmtree(folder, ignore_errors=True)
+def sweep(own: int | None = None) -> None:
+    """Remove what jobs have left: files and cgroups whose process is gone, or is this one."""
+    for place in {tempfile.gettempdir(), sandbox.SHARED}:
+        for folder in Path(place).glob(f"{SCRATCH}*"):
+            if not _running(folder.name, own):
+                remove_tree(folder)
     for group in cgroups.stale(SCRATCH):
-        if not _running(group.folders[0].name):
+        if not _running(group.folders[0].name, own):
             group.remove()
 
 
-def _running(name: str) -> bool:
+def _running(name: str, own: int | None) -> bool:
     pid = name.removeprefix(SCRATCH).split("-")[0]
-    return pid.isdigit() and psutil.pid_exists(int(pid))
+    return pid.isdigit() and int(pid) != own and psutil.pid_exists(int(pid))
 
 
 def _seed(path: Path) -> int:
-    """The job's secret seed, drawn once."""
+    """The job's secret seed, drawn when it begins; a job that was stopped goes on with its own."""
     with suppress(OSError, ValueError):
         return int(path.read_text())
     seed = secrets.randbelow(2**31)

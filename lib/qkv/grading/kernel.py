@@ -1,7 +1,6 @@
 """A kernel for nbval that is watched from outside: over at once when it dies, hangs or floods."""
 
 import os
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -18,6 +17,7 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
 from nbval.kernel import RunningKernel  # type: ignore[import-untyped]
 
+from qkv._files import remove_tree
 from qkv.grading import cgroups, sandbox
 from qkv.grading.sandbox import MEGABYTE, Limits
 
@@ -39,12 +39,13 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
         self.limits = limits
         self._waiting: deque[dict[str, Any]] = deque()  # outputs that came before the reply
         self._printed = 0
-        self._used = (0.0, 0)
+        self._until = float("inf")  # by the clock, for the cell that runs
+        self._used = (0.0, 0, 0)
         self._used_before = 0.0
         self._counted = -SELDOM
         self._lost: str | None = None
         self._breaks: zmq.Socket[bytes] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=sandbox.SHARED))
         self._sockets = self._folder / "s"
         self._group = None
         try:
@@ -81,7 +82,7 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
         self.kc = self.km.client()
         # No message may fill the grader's memory: a larger one breaks the connection, and that
         # is watched. Nor may many that were not read yet.
-        self.kc.context.setsockopt(zmq.MAXMSGSIZE, 8 * self.limits.output)
+        self.kc.context.setsockopt(zmq.MAXMSGSIZE, self.limits.output)
         self.kc.context.setsockopt(zmq.RCVHWM, 10)
         self.kc.start_channels()
         self._breaks = self.kc.iopub_channel.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -108,6 +109,7 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
         self._printed = 0
         self._count_use()
         self._used_before = self._used[0]
+        self._until = time.monotonic() + self.limits.patience
         self._waiting.clear()
         return super().execute_cell_input(cell_input, allow_stdin=allow_stdin)
 
@@ -125,17 +127,12 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
         while True:
             self._look()
             if wanted.socket.poll(0):
-                message = wanted.get_msg(timeout=0)
-                if stream == "iopub":
-                    self._count(message)
-                return message
+                return self._receive(wanted)
             if until is not None and time.monotonic() > until:
                 raise Empty
             if stream == "shell" and self.kc.iopub_channel.socket.poll(0):
                 # Read outputs while the cell runs, or they pile up.
-                output = self.kc.iopub_channel.get_msg(timeout=0)
-                self._count(output)
-                self._waiting.append(output)
+                self._waiting.append(self._receive(self.kc.iopub_channel))
                 continue
             poller = zmq.Poller()
             poller.register(wanted.socket, zmq.POLLIN)
@@ -145,7 +142,7 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
 
     def interrupt(self) -> None:
         """A cell ran out of time: end the kernel, since an interrupt can be caught."""
-        self._end(f"stopped: gave no answer within {self.limits.patience:g} s")
+        self._end(self._too_long())
 
     def is_alive(self) -> bool:
         """Whether the kernel's process runs."""
@@ -172,7 +169,7 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
             del self.km
         if self._group is not None:
             self._group.remove()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_tree(self._folder)
 
     def _look(self) -> None:
         """See to the kernel, and end it where it does what it must not.
@@ -195,10 +192,14 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
             return self._too_much_output() if self.is_alive() else self._how_it_died()
         if self._misused_sockets():
             return "stopped: files were written into the folder of the kernel's sockets"
+        if time.monotonic() > self._until:  # nbval's own clock starts anew at each message
+            return self._too_long()
         self._count_use()
-        seconds, memory = self._used
+        seconds, memory, tasks = self._used
         if self._group is None and memory > self.limits.memory:
             return self._too_much_memory()
+        if self._group is None and tasks > self.limits.processes:
+            return f"stopped: ran over {self.limits.processes} processes and threads at a time"
         if seconds - self._used_before > self.limits.seconds:
             return f"stopped after {self.limits.seconds:g} s: is there a loop without an end?"
         return None
@@ -207,19 +208,29 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
         in_want = self._group is not None and self._group.killed_for_memory()
         return self._too_much_memory() if in_want else "the kernel died"
 
-    def _count(self, message: dict[str, Any]) -> None:
-        content = message["content"]
-        parts = [content.get("text", ""), *content.get("data", {}).values()]
-        self._printed += 200 + sum(len(part) for part in parts if isinstance(part, str))
+    def _receive(self, channel: Any) -> dict[str, Any]:
+        """The message that has come, its bytes counted before anything is made of them.
+
+        Errors:
+            KernelLost: it was one too many
+        """
+        parts = channel.socket.recv_multipart()
+        self._printed += sum(map(len, parts))
         if self._printed > self.limits.output:
             self._end(self._too_much_output())
             raise KernelLost(self._lost)
+        _, frames = self.kc.session.feed_identities(parts)
+        message: dict[str, Any] = self.kc.session.deserialize(frames)
+        return message
 
     def _end(self, why: str) -> None:
         if self._lost is None:
             self._lost = why
         with suppress(Exception):
             self._popen.kill()
+
+    def _too_long(self) -> str:
+        return f"stopped: gave no answer within {self.limits.patience:g} s"
 
     def _too_much_memory(self) -> str:
         return f"stopped: used over {self.limits.memory / MEGABYTE:.0f} MB of memory"
@@ -228,16 +239,17 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
         return f"stopped: one cell printed over {self.limits.output / MEGABYTE:g} MB"
 
     def _count_use(self) -> None:
-        """Seconds of computing and bytes of memory, of the kernel and what it started."""
+        """Seconds of computing, bytes of memory, threads: of the kernel and what it started."""
         if time.monotonic() - self._counted < SELDOM:
             return
-        seconds, memory = 0.0, 0
+        seconds, memory, tasks = 0.0, 0, 0
         with suppress(psutil.Error):
             for process in [self._process, *self._process.children(recursive=True)]:
                 with suppress(psutil.Error), process.oneshot():
-                    seconds += sum(process.cpu_times()[:2])
+                    seconds += sum(process.cpu_times()[:4])  # with those of ended children
                     memory += process.memory_info().rss
-        self._used = (seconds, memory)
+                    tasks += process.num_threads()
+        self._used = (seconds, memory, tasks)
         self._counted = time.monotonic()
 
     def _misused_sockets(self) -> bool:

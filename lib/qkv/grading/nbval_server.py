@@ -20,31 +20,53 @@ OPTIONS = ["-q", "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider", "-p
 OPTIONS += ["-p", "nbval.plugin", "-p", "qkv.grading.plugin"]
 
 
+class Stopped(BaseException):
+    """Someone stopped the grader: no notebook is run any more."""
+
+
 class Servers:
     """As many servers as there are runs at the same time."""
 
     def __init__(self) -> None:
         self._idle: SimpleQueue[_Server] = SimpleQueue()
+        self._all: list[_Server] = []
+        self._stopped = False
 
     def run(self, folder: Path, seconds: float) -> str:
         """Run `notebook.ipynb` in this folder; pytest's words go to `log`.
 
         A run that takes longer than `seconds` is ended. Gives the last words of a server that
         ended by itself.
+
+        Errors:
+            Stopped: `stop` was called
         """
         try:
             server = self._idle.get_nowait()
         except Empty:
             server = _Server()
+            self._all.append(server)
         try:
+            self._go_on()
             done = server.run(folder, seconds)
         except BaseException:
             server.end()
             raise
+        self._go_on()
         if not done:
             return server.end()
         self._idle.put(server)
         return ""
+
+    def stop(self) -> None:
+        """End all servers now, with the notebooks that they run."""
+        self._stopped = True
+        for server in list(self._all):
+            server.kill()
+
+    def _go_on(self) -> None:
+        if self._stopped:
+            raise Stopped
 
     def close(self) -> None:
         """End the servers; a later run starts new ones."""
@@ -66,6 +88,7 @@ class _Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
+            start_new_session=True,  # Ctrl-C is for the grader, which then calls `stop`
         )
 
     def run(self, folder: Path, seconds: float) -> bool:
@@ -80,9 +103,13 @@ class _Server:
         return bool(ready) and self._process.stdout.readline() == b"done\n"
 
     def end(self) -> str:
-        """Kill it, and what it runs ends with it; give what it said of its own troubles."""
-        self._process.kill()
+        """Kill it; give what it said of its own troubles."""
+        self.kill()
         return self._process.communicate()[1].decode(errors="replace")
+
+    def kill(self) -> None:
+        """Kill it, and what it runs ends with it."""
+        self._process.kill()
 
 
 def main() -> None:

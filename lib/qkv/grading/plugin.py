@@ -6,6 +6,7 @@ It is loaded with `-p qkv.grading.plugin --grafted FOLDER`, in a process of its 
 
 import ctypes
 import json
+import re
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -148,7 +149,9 @@ class GraftedCell(IPyNbCell):  # type: ignore[misc]
         """The error that the cell raised."""
         for out in self.test_outputs or []:
             if out.output_type == "error":
-                return f"{out.ename}: {out.evalue}"[:LONGEST]
+                # Of a SyntaxError the line, not the file that the kernel made of the cell.
+                told = re.sub(r" \([^ ()]+, line (\d+)\)$", r" (line \1)", str(out.evalue))
+                return f"{out.ename}: {told}"[:LONGEST]
         return None
 
 

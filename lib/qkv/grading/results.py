@@ -17,8 +17,8 @@ GRADED, NOT_UNDERSTOOD, GRADERS_FAULT = "graded", "not understood", "grader's fa
 class Result:
     """One submission: whose, of what, and how it ended.
 
-    `fingerprint` changes when the file, the course's notebook or the seed does; `notebook` is
-    empty where it is not known.
+    `fingerprint` changes when the file or the course's notebook does; `notebook` is empty where it
+    is not known.
     """
 
     learner: str
@@ -44,10 +44,13 @@ class Result:
 
 
 def file_name(*words: str) -> str:
-    """A name for a file that no two learners share and that every system takes."""
+    """A name for a file that no two learners share and that every system takes.
+
+    It begins with a letter or digit: a shell takes "-" for an option, and "." hides a file.
+    """
     plain = "-".join(re.sub(r"[^A-Za-z0-9.-]+", "_", word).strip("._")[:60] for word in words)
     digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{plain}-{digest[:8]}"
+    return f"{plain.lstrip('-._') or 'learner'}-{digest[:8]}"
 
 
 def path_of(folder: Path, learner: str, platform_id: str, notebook: str, shown: str) -> Path:

@@ -1,7 +1,6 @@
 """Runs a grafted notebook under nbval, and says of each check what came of it."""
 
 import json
-import shutil
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
+from qkv._files import remove_tree
 from qkv.grading.graft import Exercise, exercises, graft
 from qkv.grading.nbval_server import Servers
 from qkv.grading.sandbox import Limits
@@ -48,6 +48,10 @@ class Runner:
     def close(self) -> None:
         """End the processes that wait for more notebooks."""
         self._servers.close()
+
+    def stop(self) -> None:
+        """End what runs, at once; nothing runs afterwards."""
+        self._servers.stop()
 
     def expected(self, pristine: NotebookNode, seed: int) -> dict[str, str]:
         """The line that each check prints for the solution, with this seed.
@@ -120,7 +124,7 @@ class Runner:
             try:
                 cells, log = self._nbval(grafted, folder)
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
             trouble = [c["trouble"] for c in cells.values() if c["trouble"]]
             if cells and not trouble:
                 return cells

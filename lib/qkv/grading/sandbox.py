@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,10 @@ import qkv
 
 MEGABYTE = 2**20
 HOME = "/home/learner"
+OWN_FOLDERS = ("/tmp", HOME, "/dev/shm")  # in memory, each of a limited size
+# Where the folder of the sockets lies: not below the sandbox's own folders, since files may be
+# made there.
+SHARED = next(filter(os.path.isdir, ("/var/tmp",)), tempfile.gettempdir())
 HOW_TO = (
     "Install bubblewrap 0.8 or newer (Debian, Ubuntu: apt install bubblewrap) on a Linux that"
     " allows user namespaces, or accept with --no-sandbox that learners' code runs as you,"
@@ -33,6 +39,7 @@ class Limits:
     memory: int = 3000 * MEGABYTE
     processes: int = 128  # threads count as well
     file: int = 64 * MEGABYTE  # the largest file, and all files of one folder
+    open_files: int = 256
     output: int = 4 * MEGABYTE  # what one cell may print
 
     @property
@@ -46,7 +53,7 @@ class Limits:
         Address space is no measure of memory: torch reserves far more than it uses. So that
         limit is wide, and there only where no cgroup holds the memory.
         """
-        limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.file}
+        limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.file, "RLIMIT_NOFILE": self.open_files}
         if sandboxed:  # outside it would count all the processes of the user
             limits["RLIMIT_NPROC"] = self.processes
         if not cgroup and sys.platform == "linux":
@@ -59,7 +66,7 @@ def command(sockets: Path, limits: Limits, *, cgroup_joins: list[str]) -> list[s
 
     `sockets` is the one folder that the kernel shares with the world outside.
     """
-    kernel = _kernel(limits.resources(cgroup=bool(cgroup_joins), sandboxed=True))
+    kernel = _kernel(limits.resources(cgroup=bool(cgroup_joins), sandboxed=True), OWN_FOLDERS)
     line = [*_bubblewrap(limits), "--bind", str(sockets), str(sockets)]
     line += ["--chdir", HOME, "--remount-ro", "/", "--", *kernel]
     if not cgroup_joins:
@@ -70,7 +77,7 @@ def command(sockets: Path, limits: Limits, *, cgroup_joins: list[str]) -> list[s
 
 def open_command(limits: Limits) -> list[str]:
     """The command that starts a kernel without a sandbox."""
-    return _kernel(limits.resources(cgroup=False, sandboxed=False))
+    return _kernel(limits.resources(cgroup=False, sandboxed=False), ())
 
 
 def environment(home: str) -> dict[str, str]:
@@ -90,7 +97,8 @@ def probe() -> None:
     """
     if shutil.which("bwrap") is None:
         raise NoSandbox(f"bubblewrap (bwrap) is not installed. {HOW_TO}.")
-    line = [*_bubblewrap(Limits()), "--remount-ro", "/", "--", sys.executable, "-I", "-c", "pass"]
+    code = f"from qkv.grading.confine import confine; confine({OWN_FOLDERS})"
+    line = [*_bubblewrap(Limits()), "--remount-ro", "/", "--", sys.executable, "-I", "-c", code]
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -99,9 +107,9 @@ def probe() -> None:
         raise NoSandbox(f"bubblewrap did not start: {done.stderr.strip()[-300:]}. {HOW_TO}.")
 
 
-def _kernel(resources: dict[str, int]) -> list[str]:
-    launcher = Path(__file__).with_name("launcher.py")
-    return [sys.executable, "-I", str(launcher), json.dumps(resources), "-f", "{connection_file}"]
+def _kernel(resources: dict[str, int], folders: Sequence[str]) -> list[str]:
+    line = [sys.executable, "-I", str(Path(__file__).with_name("launcher.py"))]
+    return [*line, json.dumps(resources), json.dumps(folders), "-f", "{connection_file}"]
 
 
 def _bubblewrap(limits: Limits) -> list[str]:
@@ -116,7 +124,7 @@ def _bubblewrap(limits: Limits) -> list[str]:
             line += ["--symlink", os.readlink(folder), folder]
         elif os.path.isdir(folder):
             line += ["--ro-bind", folder, folder]
-    for folder in ("/tmp", HOME):  # first: Python or the course may itself stand below /tmp
+    for folder in OWN_FOLDERS[:2]:  # first: Python or the course may itself stand below /tmp
         line += ["--size", str(limits.file), "--tmpfs", folder]
     for path in _read_only():
         line += ["--ro-bind-try", path, path]

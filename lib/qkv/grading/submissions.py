@@ -1,23 +1,14 @@
 """What was handed in: by whom, which file is the newest, and what is no notebook at all."""
 
 import os
-import re
-import stat
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from qkv.grading.graft import LARGEST, NotUnderstood
-
-# As Canvas names files: byronada_LATE_123_456_notebook-1.ipynb; -1 is the first new version.
-CANVAS = re.compile(r"(?P<who>[^_]+)(?:_LATE)?_(?P<id>\d+)_(?:LATE_)?\d+_(?P<file>.+)")
-# As Moodle names folders, or files: Ada Byron_123_assignsubmission_file_notebook.ipynb
-MOODLE = re.compile(r"(?P<who>.+?)_(?P<id>\d+)_assignsubmission_file_?(?P<file>.*)")
-VERSION = re.compile(r"(?P<stem>.+?)(?:-(?P<a>\d{1,3})|\s*\((?P<b>\d{1,3})\))$")
-IGNORED = {"__MACOSX", ".ipynb_checkpoints", ".DS_Store", "Thumbs.db", "desktop.ini"}
-MOST_FILES = 100_000
+from qkv.grading.names import Name, names
+from qkv.grading.places import File, files, is_notebook
 
 
 @dataclass(frozen=True)
@@ -31,7 +22,8 @@ class Submission:
     platform_id: str
     name: str
     version: int
-    changed: float
+    changed: float  # seconds since 1970
+    counted: bool = False  # by the platform, so that the highest version is the newest
 
     def content(self) -> bytes:
         """The file's bytes.
@@ -47,10 +39,10 @@ class Submission:
             else:
                 with zipfile.ZipFile(self.place) as packed, packed.open(self.inside) as member:
                     content = member.read(LARGEST + 1)
-        except (OSError, RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise NotUnderstood(f"the file cannot be read: {error}") from None
         except NotImplementedError as error:
             raise NotUnderstood(f"the zip is packed in a way not known here: {error}") from None
+        except Exception as error:  # zipfile and what unpacks for it raise errors of many kinds
+            raise NotUnderstood(f"the file cannot be read: {error}") from None
         if len(content) > LARGEST:
             raise NotUnderstood(f"the file has over {LARGEST:,} bytes")
         return content
@@ -63,96 +55,94 @@ class Refused:
     shown: str
     learner: str
     reason: str
+    platform_id: str = ""
 
 
-def find(places: Iterable[Path]) -> tuple[list[Submission], list[Refused]]:
+def find(places: Iterable[Path], but: Path | None = None) -> tuple[list[Submission], list[Refused]]:
     """All that was handed in, in these folders, zips and notebooks, sorted.
 
+    `but` is a folder to leave out, as a resolved path.
+
     Errors:
-        ValueError: a place does not exist, or is a zip that cannot be read
+        ValueError: a place does not exist, is left out, or is a zip that cannot be read
     """
     found: list[Submission] = []
     refused: list[Refused] = []
+    seen: set[tuple[Path, str | None]] = set()
+    places = list(dict.fromkeys(map(_resolved, places)))
+    labels = _labels({_base(place) for place in places})
     for place in places:
-        if place.is_dir():
-            entries = _in_folder(place)
-        elif zipfile.is_zipfile(place):
-            entries = _in_zip(place)
-        elif place.is_file():
-            entries = iter([(_named(place, None, PurePosixPath(place.name)), None)])
-        else:
-            raise ValueError(f"{place} does not exist; give a folder, a zip or a notebook")
-        for submission, reason in entries:
-            if reason is None and not submission.name.lower().endswith(".ipynb"):
-                reason = "it is no notebook: its name does not end in .ipynb"
-            if reason is None:
-                found.append(submission)
+        label = labels[_base(place)]
+        for file, name in _named(place, label, but):
+            if (file.place, file.inside) in seen:
+                continue
+            seen.add((file.place, file.inside))
+            shown = f"{label}/{file.path}" if label else str(file.path)
+            reason = file.reason or _no_notebook(name.file)
+            if reason:
+                refused.append(Refused(shown, name.learner, reason, name.platform_id))
             else:
-                refused.append(Refused(submission.shown, submission.learner, reason))
+                found.append(
+                    Submission(
+                        file.place,
+                        file.inside,
+                        shown,
+                        name.learner,
+                        name.platform_id,
+                        name.file,
+                        name.version,
+                        file.changed,
+                        name.counted,
+                    )
+                )
     found.sort(key=lambda s: (s.learner, s.platform_id, s.shown))
     return found, refused
 
 
 def newest(candidates: list[Submission]) -> Submission:
-    """Of several files for the same exercise: the highest version, then the latest."""
-    return max(candidates, key=lambda s: (s.version, s.changed, s.shown))
+    """Of several files for the same exercise: by the platform's count, the date, the number."""
+    return max(candidates, key=lambda s: (s.counted * s.version, s.changed, s.version, s.shown))
 
 
-def _in_folder(folder: Path) -> Iterator[tuple[Submission, str | None]]:
-    for path in sorted(folder.rglob("*")):
-        inner = PurePosixPath(path.relative_to(folder).as_posix())
-        if IGNORED & set(inner.parts):
-            continue
-        mode = path.lstat().st_mode
-        if stat.S_ISDIR(mode):
-            continue
-        reason = None
-        if stat.S_ISLNK(mode):
-            reason = "it is a link, which is not followed"
-        elif not stat.S_ISREG(mode):
-            reason = "it is no regular file"
-        yield replace(_named(path, None, inner), shown=str(inner)), reason
+def _named(place: Path, label: str, but: Path | None) -> Iterator[tuple[File, Name]]:
+    inside = list(files(place, but))
+    paths = [PurePosixPath(*_plain(file.path)) for file in inside]
+    home = place.parent.name if is_notebook(place) else ""
+    yield from zip(inside, names(paths, home or place.name, label, home), strict=True)
 
 
-def _in_zip(place: Path) -> Iterator[tuple[Submission, str | None]]:
-    """Nothing is unpacked onto the disk: a member is read into memory, up to a limit."""
-    try:
-        with zipfile.ZipFile(place) as packed:
-            members = packed.infolist()
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{place} cannot be read: {error}") from None
-    if len(members) > MOST_FILES:
-        raise ValueError(f"{place} holds {len(members):,} files, over {MOST_FILES:,}")
-    for member in members:
-        inner = PurePosixPath(member.filename.replace("\\", "/"))
-        if member.is_dir() or IGNORED & set(inner.parts):
-            continue
-        reason = None
-        if stat.S_ISLNK(member.external_attr >> 16):
-            reason = "it is a link, which is not followed"
-        elif inner.is_absolute() or ".." in inner.parts:
-            reason = "its path leads out of the zip"
-        elif member.file_size > LARGEST:
-            reason = f"the file has {member.file_size:,} bytes, over {LARGEST:,}"
-        submission = _named(place, member.filename, inner)
-        changed = float("".join(f"{part:02d}" for part in member.date_time))
-        yield replace(submission, changed=changed), reason
+def _resolved(place: Path) -> Path:
+    """A notebook that is a link stays one, and is refused."""
+    return place.resolve() if place.is_dir() else place.parent.resolve() / place.name
 
 
-def _named(place: Path, inside: str | None, inner: PurePosixPath) -> Submission:
-    """Who handed a file in, and its own name: by the platform's pattern, else by its path."""
-    learner, platform_id, name = inner.with_suffix("").as_posix(), "", inner.name
-    version = 0
-    for part in inner.parts:
-        found = MOODLE.fullmatch(part) or (part == inner.name and CANVAS.fullmatch(part)) or None
-        if found:
-            learner, platform_id = found["who"], found["id"]
-            name = (found["file"] if part == inner.name else "") or inner.name
-            stem, dot, suffix = name.rpartition(".")
-            numbered = VERSION.fullmatch(stem)
-            if numbered:
-                version = int(numbered["a"] or numbered["b"])
-                name = numbered["stem"] + dot + suffix
-            break
-    changed = 0.0 if inside else place.lstat().st_mtime
-    return Submission(place, inside, str(inner), learner, platform_id, name, version, changed)
+def _plain(path: PurePosixPath) -> list[str]:
+    """The path's parts, without what leads out of its place; never none."""
+    return [part for part in path.parts if part not in ("/", "//", "..")] or ["no name"]
+
+
+def _no_notebook(name: str) -> str:
+    """Why a file of this name is none to be graded, or nothing."""
+    if name.lower().endswith(".zip"):
+        return "a zip inside: unpack it, or name it on the command line"
+    if not name.lower().endswith(".ipynb"):
+        return "it is no notebook: its name does not end in .ipynb"
+    return ""
+
+
+def _base(place: Path) -> Path:
+    """What a place's paths are below: a folder, or a zip, without .zip where no folder is so."""
+    if is_notebook(place):
+        return place.parent
+    folder = place.with_suffix("")
+    return place if place.suffix.lower() != ".zip" or folder.exists() else folder
+
+
+def _labels(bases: set[Path]) -> dict[Path, str]:
+    """What tells the places apart: of one, nothing; of several, the last parts of their paths."""
+    if len(bases) == 1:
+        return dict.fromkeys(bases, "")
+    length = 1
+    while len({base.parts[-length:] for base in bases}) < len(bases):
+        length += 1
+    return {base: "/".join(base.parts[-length:]) for base in bases}

@@ -11,10 +11,13 @@ from xml.etree import ElementTree
 from qkv._files import write_whole
 from qkv.grading.course import Pristine
 from qkv.grading.graft import UNTOUCHED
-from qkv.grading.results import GRADED, Result, file_name
+from qkv.grading.results import GRADED, GRADERS_FAULT, Result, file_name
 from qkv.grading.submissions import Refused
 
 NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Controls, halves of pairs, and what turns the direction of text: they change what is seen.
+NOT_PLAIN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+FORMULA = re.compile(r"[\s\u200b-\u200f\u2060\ufeff]*[=+\-@＝＋－＠]")
 
 
 def grades(path: Path, results: list[Result], course: list[Pristine]) -> None:
@@ -28,7 +31,7 @@ def grades(path: Path, results: list[Result], course: list[Pristine]) -> None:
         points = {o.name: f"{o.points:g}" for o in result.outcomes}
         graded = result.status == GRADED
         sums = [f"{result.points:g}", f"{result.maximum:g}"] if graded else ["", ""]
-        who = [result.learner, result.platform_id, result.notebook]
+        who = [result.learner, result.platform_id, result.notebook or result.path]
         rows.append([*who, *(points.get(name, "") for name in checks), *sums, result.status])
     _write_csv(path, rows)
 
@@ -42,26 +45,27 @@ def problems(path: Path, results: list[Result], older: list[Refused]) -> None:
         rows += [[result.learner, result.path, "odd", remark] for remark in result.remarks]
     for one in sorted(older, key=lambda one: (one.learner, one.shown)):
         rows.append([one.learner, one.shown, "not graded", one.reason])
-    for result, name, others in identical(results):
-        why = f"{name}: the same answer, letter by letter, as {', '.join(others)}"
-        rows.append([result.learner, result.path, "identical", why])
+    for group, names in identical(results):
+        learners = "; ".join(result.learner for result in group)
+        paths = "; ".join(result.path for result in group)
+        why = f"{', '.join(names)}: the same answer{'s' * (len(names) > 1)}, letter by letter"
+        rows.append([learners, paths, "identical", why])
     _write_csv(path, rows)
 
 
-def identical(results: list[Result]) -> list[tuple[Result, str, list[str]]]:
-    """Answers that several learners gave letter by letter: whose, to what, and who else."""
+def identical(results: list[Result]) -> list[tuple[list[Result], list[str]]]:
+    """Groups of learners, and to which exercises of one notebook their answers are the same."""
     same: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for result in results:
         for name, source in result.answers.items():
             if source.strip() and not UNTOUCHED.search(source):
                 same[result.notebook, name, source.strip()].append(result)
-    found = []
-    for (_, name, _), group in same.items():
-        for result in group:
-            others = [r.learner for r in group if r is not result]
-            if others:
-                found.append((result, name, others))
-    return found
+    groups: dict[tuple[str, ...], tuple[list[Result], list[str]]] = {}
+    for (notebook, name, _), group in same.items():
+        if len({(result.learner, result.platform_id) for result in group}) > 1:
+            key = (notebook, *(result.path for result in group))
+            groups.setdefault(key, (group, []))[1].append(name)
+    return list(groups.values())
 
 
 def junit(path: Path, results: list[Result]) -> None:
@@ -92,43 +96,77 @@ def junit(path: Path, results: list[Result]) -> None:
 
 
 def gradescope(folder: Path, results: list[Result]) -> None:
-    """For each learner a results.json in Gradescope's form, in a folder of the learner's own."""
+    """For each learner a results.json in Gradescope's form, in a folder of the learner's own.
+
+    Where nothing of a learner's is graded, and that is the grader's fault, there is none. Folders
+    of learners who are not there are removed.
+    """
     learners: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
         learners[result.learner, result.platform_id].append(result)
+    kept = set()
     for who, group in learners.items():
-        tests = [
-            {
-                "name": f"{result.notebook}: {o.name}",
-                "score": o.points,
-                "max_score": o.maximum,
-                "status": "passed" if o.status == "passed" else "failed",
-                "output": o.line,
-            }
-            for result in group
-            for o in result.outcomes
-        ]
-        said = [f"{r.path}: {r.status}. {r.reason}" for r in group if r.status != GRADED]
-        content = {
-            "score": sum(r.points for r in group),
-            "output": "\n".join(said),
-            "tests": tests,
-        }
+        ended = {result.status for result in group}
+        if GRADERS_FAULT in ended and GRADED not in ended:
+            continue
         own = folder / file_name(*who)
         own.mkdir(parents=True, exist_ok=True)
-        write_whole(own / "results.json", json.dumps(content, indent=1) + "\n")
+        write_whole(own / "results.json", json.dumps(_gradescope(group), indent=1) + "\n")
+        kept.add(own.name)
+    for old in folder.glob("*"):
+        if old.name not in kept and old.is_dir() and not old.is_symlink():
+            _remove(old)
+
+
+def _gradescope(group: list[Result]) -> dict[str, object]:
+    tests = [
+        {
+            "name": f"{result.notebook}: {o.name}",
+            "score": o.points,
+            "max_score": o.maximum,
+            "status": "passed" if o.status == "passed" else "failed",
+            "output": o.line,
+        }
+        for result in group
+        for o in result.outcomes
+    ]
+    said = [f"{r.path}: {_why(r)}" for r in group if r.status != GRADED]
+    return {"score": sum(r.points for r in group), "output": "\n".join(said), "tests": tests}
+
+
+def _why(result: Result) -> str:
+    """For the learner, who needs to know nothing of what went wrong inside the grader."""
+    if result.status == GRADERS_FAULT:
+        return "not graded yet, which is not your doing. The points of this notebook are missing."
+    return f"{result.status}. {result.reason}"
+
+
+def _remove(old: Path) -> None:
+    """Remove a folder that holds nothing but what is written here."""
+    files = list(old.iterdir())
+    if all(re.fullmatch(r"results\.json|\.results\.json\.\d+\.tmp", file.name) for file in files):
+        for file in files:
+            file.unlink()
+        old.rmdir()
+
+
+def plain(text: str) -> str:
+    """Text on one line, without what a terminal or a spreadsheet would obey."""
+    return NOT_PLAIN.sub(lambda found: " " if found[0].isspace() else "?", text)
 
 
 def _write_csv(path: Path, rows: list[list[str]]) -> None:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_cell(c) for c in row] for row in rows)
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerows([_cell(c) for c in row] for row in rows)
     # With a byte order mark, or Excel reads names as Latin-1.
-    write_whole(path, b"\xef\xbb\xbf" + text.getvalue().encode("utf-8", "replace"))
+    write_whole(path, b"\xef\xbb\xbf" + text.getvalue().encode())
 
 
 def _cell(text: str) -> str:
     """A spreadsheet takes what begins so for a formula, and learners choose file names."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    text = plain(text)
+    return f"'{text}" if FORMULA.match(text) else text
 
 
 def _xml(text: str) -> str:
