@@ -72,7 +72,7 @@ mutants: $(VENV)/test.stamp ## hold the exercises' checks against all answers, 1
 grade-proof: $(VENV)/test.stamp ## grade a class of every kind, and kill the grader twenty times
 	GRADE_PROOF=1 OMP_NUM_THREADS=1 $(RUN) -m pytest -q tests/test_grading_class.py
 
-site-proof: book $(VENV)/test.stamp ## look at every page of the built site, on a phone and a desk (half an hour)
+site-proof: book $(VENV)/test.stamp ## look at every page on a phone and a desk, both light and dark
 	SITE_PROOF=1 $(RUN) -m pytest -q -n 2 tests/test_site.py
 
 colab: $(VENV)/test.stamp ## run all notebooks as Colab does, in its versions (Python 3.13, 5 GB meanwhile)

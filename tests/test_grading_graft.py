@@ -10,18 +10,10 @@ import pytest
 from nbformat import NotebookNode, v4
 
 import grading_course as course
-from qkv.grading.graft import (
-    LARGEST,
-    LONG_CODE,
-    MOST_CELLS,
-    NotUnderstood,
-    answers,
-    exercises,
-    graft,
-    matches,
-    read,
-)
+from qkv.grading.graft import answers, exercises, graft, matches
 from qkv.grading.plugin import GraftedCell
+from qkv.grading.reading import LARGEST, MOST_CELLS, NotUnderstood, read
+from qkv.grading.remarks import LONG_CODE
 
 MINE = "# exercise: double\ndef double(x): return x + x"
 

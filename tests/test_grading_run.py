@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 import grading_course as course
-from qkv.grading import graft, sandbox
+from qkv.grading import graft, reading, sandbox
 from qkv.grading.nbval_server import Servers
 from qkv.grading.run import GradersFault, Outcome, Runner
 from qkv.grading.sandbox import Limits, NoSandbox
@@ -48,7 +48,7 @@ def lines() -> dict[str, str]:
 def outcomes(lines: dict[str, str], **sources: str) -> dict[str, Outcome]:
     """What a submission gets that is perfect but for these answers."""
     pristine = course.solution()
-    made = graft.read(course.content(course.submission(**sources)))
+    made = reading.read(course.content(course.submission(**sources)))
     found = graft.answers(made, graft.exercises(pristine)).sources
     graded = RUNNER.grade(pristine, found, SEED, lines)
     assert not [*Path("/tmp").glob(f"{NAME}*"), *Path(sandbox.SHARED).glob(f"{NAME}*")]

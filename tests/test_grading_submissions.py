@@ -10,7 +10,8 @@ import pytest
 
 import grading_course as course
 from qkv.grading.course import Pristine, load, which
-from qkv.grading.graft import NotUnderstood, exercises, read
+from qkv.grading.graft import exercises
+from qkv.grading.reading import NotUnderstood, read
 from qkv.grading.submissions import Submission, find, newest
 
 MINE = course.content(course.submission())

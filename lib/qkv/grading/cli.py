@@ -10,8 +10,8 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from qkv.grading import feedback, graft, sandbox, tables
 from qkv.grading.course import Pristine, from_checks, load, which
-from qkv.grading.graft import NotUnderstood
 from qkv.grading.job import Job
+from qkv.grading.reading import NotUnderstood, read
 from qkv.grading.results import GRADED, GRADERS_FAULT, Result
 from qkv.grading.run import GradersFault, Runner
 from qkv.grading.submissions import Refused, Submission, find
@@ -37,7 +37,7 @@ def check(file: Path, course: Path | None) -> None:
     Your answers are run in a fresh copy of the notebook, from top to bottom. The code runs as you.
     """
     try:
-        notebook = graft.read(file.read_bytes())
+        notebook = read(file.read_bytes())
         pristine = _pristine(notebook, file.name, course)
         found = graft.answers(notebook, pristine.exercises, pristine=pristine.notebook)
         runner = Runner("qkv-check", sandboxed=False)

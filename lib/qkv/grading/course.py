@@ -9,8 +9,8 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 import qkv
-from qkv.grading import graft
-from qkv.grading.graft import Exercise, NotUnderstood, code_cell, exercises, matches
+from qkv.grading.graft import Exercise, code_cell, exercises, matches
+from qkv.grading.reading import NotUnderstood, read
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ def load(folder: Path | None, kind: str) -> list[Pristine]:
     for place in places:
         paths = sorted((place / kind).glob("*.ipynb"))
         if paths:
-            read = [(path.stem, graft.read(path.read_bytes())) for path in paths]
-            return [Pristine(name, notebook, exercises(notebook)) for name, notebook in read]
+            found = [(path.stem, read(path.read_bytes())) for path in paths]
+            return [Pristine(name, notebook, exercises(notebook)) for name, notebook in found]
     tried = ", ".join(str(place / kind) for place in places)
     raise ValueError(
         f"no notebooks of the course in {tried}. Clone the course's repository, and name its"
@@ -87,7 +87,7 @@ def from_checks(submission: NotebookNode) -> Pristine:
     if len(cells) == 1:
         raise NotUnderstood("it holds none of the exercises that this version of qkv knows")
     made = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}
-    notebook = graft.read(json.dumps(made).encode())
+    notebook = read(json.dumps(made).encode())
     return Pristine("exercises", notebook, exercises(notebook))
 
 

@@ -16,7 +16,7 @@ import psutil  # type: ignore[import-untyped]
 from qkv._files import remove_tree, write_whole
 from qkv.grading import cgroups, graft, results, sandbox
 from qkv.grading.course import Pristine, which
-from qkv.grading.graft import NotUnderstood
+from qkv.grading.reading import NotUnderstood, read
 from qkv.grading.results import GRADED, GRADERS_FAULT, NOT_UNDERSTOOD, Result
 from qkv.grading.run import GradersFault, Runner
 from qkv.grading.submissions import Refused, Submission, newest
@@ -67,7 +67,7 @@ class Job:
         groups: dict[tuple[str, str, str], list[Submission]] = {}
         for submission in submissions:
             try:
-                pristine = which(graft.read(submission.content()), submission.name, self.course)
+                pristine = which(read(submission.content()), submission.name, self.course)
             except NotUnderstood as error:
                 who = (submission.shown, submission.learner, str(error), submission.platform_id)
                 finished.append(self._refusal(Refused(*who)))
@@ -125,9 +125,7 @@ class Job:
                 before = None
             if before and not self.again:
                 return before
-            found = graft.answers(
-                graft.read(content), pristine.exercises, pristine=pristine.notebook
-            )
+            found = graft.answers(read(content), pristine.exercises, pristine=pristine.notebook)
         except NotUnderstood as error:  # it changed since it was looked at
             result = Result(*who, "", NOT_UNDERSTOOD, str(error))
         else:

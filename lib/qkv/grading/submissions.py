@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from qkv.grading.graft import LARGEST, NotUnderstood
 from qkv.grading.names import Name, names
 from qkv.grading.places import File, files, is_notebook
+from qkv.grading.reading import LARGEST, NotUnderstood
 
 
 @dataclass(frozen=True)
