@@ -104,8 +104,9 @@ SAVED: dict[str, Kind] = {
 # Answers to `total` that are after something else. {folder} is what the grader works on.
 HOSTILE: dict[str, tuple[str, list[str]]] = {
     "kills": (
-        f"import os\nos.kill(os.getppid(), 9)\nos.kill(-1, 9)\n{RIGHT}",
-        FULL,  # it gets no one
+        "import contextlib, os\nos.kill(os.getppid(), 9)\n"
+        f"with contextlib.suppress(ProcessLookupError): os.kill(-1, 9)\n{RIGHT}",
+        FULL,  # it gets no one, and there may be no one to get
     ),
     "reads": (
         """\

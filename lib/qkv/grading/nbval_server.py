@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+import psutil  # type: ignore[import-untyped]
+
 OPTIONS = ["-q", "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider", "-p", "no:warnings"]
 OPTIONS += ["-p", "nbval.plugin", "-p", "qkv.grading.plugin"]
 
@@ -108,8 +110,15 @@ class _Server:
         return self._process.communicate()[1].decode(errors="replace")
 
     def kill(self) -> None:
-        """Kill it, and what it runs ends with it."""
+        """Kill it and what it runs, and see that all of it has ended."""
+        below: list[psutil.Process] = []
+        with contextlib.suppress(psutil.Error):
+            below = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
+        for process in below:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(below, timeout=5)
 
 
 def main() -> None:
