@@ -34,13 +34,16 @@ new PerformanceObserver(list => list.getEntries().forEach(shift => {
     window.shifts.push([shift.value, ...moved.map(node => node.outerHTML?.slice(0, 80))]);
 })).observe({type: "layout-shift", buffered: true});
 """
+# A browser that draws no more frames must not keep the test waiting for ever.
 SCROLL = """async () => {
+  const within = (ms, wait) => Promise.race([wait, new Promise(done => setTimeout(done, ms))]);
   for (let y = 0; y < document.body.scrollHeight; y += innerHeight) {
     scrollTo(0, y);
-    await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+    await within(2000, new Promise(
+      done => requestAnimationFrame(() => requestAnimationFrame(done))));
   }
   const images = [...document.images].filter(image => image.checkVisibility());
-  await Promise.all(images.map(image => image.decode().catch(() => 0)));
+  await within(20000, Promise.all(images.map(image => image.decode().catch(() => 0))));
   scrollTo(0, 0);
 }"""
 SIDEWAYS = """() => {
