@@ -24,12 +24,13 @@ FIRST_VISIT = 250_000  # bytes, pictures aside
 # All that axe has: WCAG 2.0 to 2.2, A and AA, what is good practice, and what is on trial.
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice", "experimental"]
 AXE = Axe()
-# Notes what moves by itself while a page loads; the list of contents follows the reader on purpose.
+# Notes what moves by itself while a page loads. The lists of contents on both sides scroll to where
+# the reader is, on purpose; whether that comes before the first frame depends on the machine.
 SHIFTS = """
 window.shifts = [];
 new PerformanceObserver(list => list.getEntries().forEach(shift => {
   const moved = shift.sources.map(source => source.node?.parentElement && source.node)
-    .filter(node => node && !node.parentElement.closest(".bd-sidebar-secondary"));
+    .filter(node => node && !node.parentElement.closest(".bd-sidebar-primary, .bd-sidebar-secondary"));
   if (!shift.hadRecentInput && moved.length)
     window.shifts.push([shift.value, ...moved.map(node => node.outerHTML?.slice(0, 80))]);
 })).observe({type: "layout-shift", buffered: true});
