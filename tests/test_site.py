@@ -30,7 +30,7 @@ SHIFTS = """
 window.shifts = [];
 new PerformanceObserver(list => list.getEntries().forEach(shift => {
   const moved = shift.sources.map(source => source.node?.parentElement && source.node)
-    .filter(node => node && !node.parentElement.closest(".bd-sidebar-primary, .bd-sidebar-secondary"));
+    .filter(node => node && !node.parentElement.closest("[class*=bd-sidebar-]"));
   if (!shift.hadRecentInput && moved.length)
     window.shifts.push([shift.value, ...moved.map(node => node.outerHTML?.slice(0, 80))]);
 })).observe({type: "layout-shift", buffered: true});
