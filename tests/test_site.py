@@ -25,14 +25,19 @@ FIRST_VISIT = 250_000  # bytes, pictures aside
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice", "experimental"]
 AXE = Axe()
 # Notes what moves by itself while a page loads. The lists of contents on both sides scroll to where
-# the reader is, on purpose; whether that comes before the first frame depends on the machine.
+# the reader is, on purpose; whether that comes before the first frame depends on the machine. So
+# the browser's own sum is of no use: each thing counts by its share of the screen, and of its way.
 SHIFTS = """
 window.shifts = [];
+const size = box => box.width * box.height / (innerWidth * innerHeight);
+const way = (a, b) => Math.max(Math.abs(a.x - b.x), Math.abs(a.y - b.y)) / innerHeight;
+const weight = moved => Math.max(size(moved.previousRect), size(moved.currentRect))
+  * way(moved.previousRect, moved.currentRect);
 new PerformanceObserver(list => list.getEntries().forEach(shift => {
-  const moved = shift.sources.map(source => source.node?.parentElement && source.node)
-    .filter(node => node && !node.parentElement.closest("[class*=bd-sidebar-]"));
-  if (!shift.hadRecentInput && moved.length)
-    window.shifts.push([shift.value, ...moved.map(node => node.outerHTML?.slice(0, 80))]);
+  const moved = shift.sources.filter(
+    ({node}) => node?.parentElement && !node.parentElement.closest("[class*=bd-sidebar-]"));
+  if (!shift.hadRecentInput) window.shifts.push(
+    ...moved.map(m => [weight(m), (m.node.outerHTML ?? m.node.textContent).slice(0, 80)]));
 })).observe({type: "layout-shift", buffered: true});
 """
 # A browser that draws no more frames must not keep the test waiting for ever.
