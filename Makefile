@@ -66,7 +66,7 @@ count:
 	@case "$(N)" in "" | 0* | *[!0-9]*) \
 	  echo "make repeat: N=$(N) is no whole number from 1 up. For example: make repeat N=20" >&2; exit 1;; esac
 
-mutants: $(VENV)/test.stamp ## hold the exercises' checks against all answers, 1,000 inputs each (an hour)
+mutants: $(VENV)/test.stamp ## hold the exercises' checks against all answers, 1,000 inputs each (over an hour)
 	SEEDS=1000 OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 tests/test_mutants.py
 
 grade-proof: $(VENV)/test.stamp ## grade a class of every kind, and kill the grader twenty times

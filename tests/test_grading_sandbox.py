@@ -180,6 +180,14 @@ def test_memory_is_limited(sandboxed: None, monkeypatch: pytest.MonkeyPatch, gro
     assert left_behind() == []
 
 
+def test_a_folder_that_is_no_cgroup_is_not_taken_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "MOUNTED", tmp_path)
+    assert cgroups.make(NAME, LIMITS.memory, LIMITS.processes) is None
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_death_for_memory_is_told_though_the_connection_broke_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -296,13 +304,13 @@ def test_where_root_may_start_as_many_as_it_likes_they_are_counted(
     kernel = WatchedKernel(NAME, Limits(processes=60), sandboxed=True)
     many = "import subprocess, time\nfor _ in range(80): subprocess.Popen(['sleep', '60'])\n"
     try:
-        if os.getuid() == 0:
-            with pytest.raises(KernelLost, match="over 60 processes"):
-                run(kernel, many + "time.sleep(60)")
-        else:
-            assert "unavailable" in run(kernel, many)
+        said = run(kernel, many + "time.sleep(60)")
+    except KernelLost as lost:
+        said = str(lost)
     finally:
         kernel.stop()
+    # To anyone else the kernel of the machine may say no first.
+    assert "over 60 processes" in said or (os.getuid() != 0 and "unavailable" in said)
 
 
 def test_a_loop_that_catches_everything_is_ended(kernel: WatchedKernel) -> None:

@@ -84,6 +84,7 @@ def _places() -> list[tuple[int, list[Path]]]:
     places = []
     if "memory" in own and "pids" in own:
         places.append((1, [MOUNTED / name / own[name] for name in ("memory", "pids")]))
-    if "" in own:
+    # Beside version 1, version 2 is mounted elsewhere and holds neither memory nor processes.
+    if "" in own and (MOUNTED / "cgroup.controllers").is_file():
         places.append((2, [MOUNTED / own[""]]))
     return places
