@@ -24,9 +24,16 @@ from sphinx.util.images import get_image_size
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("I", "II", "III", "IV", "V")
 # What would mislead a screen reader: a heading without words, a name that is not what one sees.
+# And the one kind of cell that is folded as a whole.
 MENDED = {
     '<th class="head"><p></p>': '<th class="head"><span class="visually-hidden">row</span>',
     '<summary aria-label="Toggle hidden content">': "<summary>",
+    '<p class="collapsed admonition-title">Show the content</p>': (
+        '<p class="collapsed admonition-title">Show the set-up</p>'
+    ),
+    '<p class="expanded admonition-title">Hide the content</p>': (
+        '<p class="expanded admonition-title">Hide the set-up</p>'
+    ),
 }
 # A link that is nothing but a formula: it is read aloud, yet as a link it needs a name.
 LINKED = re.compile(

@@ -262,6 +262,13 @@ def test_the_answer_to_a_prediction_is_folded(name: str):
         assert answer.find_parent("details"), f"{name} gives away: {answer.get_text()[:80]}"
 
 
+@every_notebook
+def test_the_set_up_is_folded_under_its_name(name: str):
+    set_up = article(name).select_one("details.above-input")
+    assert set_up and "Show the set-up" in set_up.get_text()
+    assert set_up.select_one(".cell_input")
+
+
 @pytest.mark.parametrize("name", DOCUMENTS[1:])  # the front page is left to its picture
 def test_a_page_leads_to_colab_its_notebook_its_source_and_a_report(name: str):
     project = REPOSITORY.removeprefix("https://github.com/")
