@@ -12,6 +12,11 @@ from qkv.byhand.softmax import softmax, softmax_backward
 from qkv.oracle import by_torch
 
 
+def mT(x):
+    """x.mT of NumPy 2, for NumPy 1 as well."""
+    return x.swapaxes(-1, -2)
+
+
 def roles_backward(gQ, gK, gV, X, W_Q, W_K, W_V, roles=(1, 1, 1), over_batch="sum"):
     ways = [g @ W.T for g, W in ((gQ, W_Q), (gK, W_K), (gV, W_V))]
     gX = sum(share * way for share, way in zip(roles, ways, strict=True))
@@ -242,9 +247,9 @@ WRONG = {
         "W not transposed": (
             lambda gQ, gK, gV, X, W_Q, W_K, W_V: (
                 gQ @ W_Q + gK @ W_K + gV @ W_V,
-                X.mT @ gQ,
-                X.mT @ gK,
-                X.mT @ gV,
+                mT(X) @ gQ,
+                mT(X) @ gK,
+                mT(X) @ gV,
             ),
             "go back through W^T",
         ),
@@ -343,26 +348,26 @@ WRONG = {
         ),
         "gV scaled": (
             lambda g, Q, K, V, A: attention_backward(
-                g, Q, K, V, A, gV=A.mT @ g / Q.shape[-1] ** 0.5
+                g, Q, K, V, A, gV=mT(A) @ g / Q.shape[-1] ** 0.5
             ),
             "gV is divided by sqrt(d_k)",
         ),
         "gV a mean": (
-            lambda g, Q, K, V, A: attention_backward(g, Q, K, V, A, gV=A.mT @ g / len(Q)),
+            lambda g, Q, K, V, A: attention_backward(g, Q, K, V, A, gV=mT(A) @ g / len(Q)),
             "gV is a mean",
         ),
         "gV downhill": (
-            lambda g, Q, K, V, A: attention_backward(g, Q, K, V, A, gV=-A.mT @ g),
+            lambda g, Q, K, V, A: attention_backward(g, Q, K, V, A, gV=-mT(A) @ g),
             "gV has the wrong sign",
         ),
         "gV with gS": (
             lambda g, Q, K, V, A: attention_backward(
-                g, Q, K, V, A, gV=softmax_backward(g @ V.mT, A).mT @ g
+                g, Q, K, V, A, gV=mT(softmax_backward(g @ mT(V), A)) @ g
             ),
             "gV is made with gS",
         ),
         "gV transposed": (
-            lambda g, Q, K, V, A: attention_backward(g, Q, K, V, A, gV=g.mT @ A),
+            lambda g, Q, K, V, A: attention_backward(g, Q, K, V, A, gV=mT(g) @ A),
             "it stands transposed",
         ),
         "A not transposed": (
@@ -372,8 +377,8 @@ WRONG = {
         "V not transposed": (
             lambda g, Q, K, V, A: (
                 (gS := softmax_backward(g @ V, A) / 2) @ K,
-                gS.mT @ Q,
-                A.mT @ g,
+                mT(gS) @ Q,
+                mT(A) @ g,
             ),
             "V is not transposed",
         ),
@@ -423,25 +428,25 @@ WRONG = {
         "A and gA exchanged": (through(lambda gA, A: softmax_backward(A, gA)), "are exchanged"),
         "gS not transposed": (
             lambda g, Q, K, V, A: (
-                (gS := softmax_backward(g @ V.mT, A) / 2) @ K,
+                (gS := softmax_backward(g @ mT(V), A) / 2) @ K,
                 gS @ Q,
-                A.mT @ g,
+                mT(A) @ g,
             ),
             "gS is not transposed",
         ),
         "gS transposed for gQ": (
             lambda g, Q, K, V, A: (
-                (gS := softmax_backward(g @ V.mT, A) / 2).mT @ K,
-                gS.mT @ Q,
-                A.mT @ g,
+                mT(gS := softmax_backward(g @ mT(V), A) / 2) @ K,
+                mT(gS) @ Q,
+                mT(A) @ g,
             ),
             "gS stands transposed there",
         ),
         "gradient of K^T": (
             lambda g, Q, K, V, A: (
-                (gS := softmax_backward(g @ V.mT, A) / 2) @ K,
-                Q.mT @ gS,
-                A.mT @ g,
+                (gS := softmax_backward(g @ mT(V), A) / 2) @ K,
+                mT(Q) @ gS,
+                mT(A) @ g,
             ),
             "this is the gradient of K^T",
         ),

@@ -10,6 +10,11 @@ from qkv.byhand.softmax import softmax_backward as package_softmax
 from qkv.oracle import by_torch
 
 
+def mT(x):
+    """x.mT of NumPy 2, for NumPy 1 as well."""
+    return x.swapaxes(-1, -2)
+
+
 def matmul_backward(g, A, B):
     return g @ B.swapaxes(-1, -2), A.swapaxes(-1, -2) @ g
 
@@ -260,43 +265,43 @@ WRONG = {
             "gA and gB are exchanged",
         ),
         "gA transposed": (
-            lambda g, A, B: (B @ g.mT, A.mT @ g),
+            lambda g, A, B: (B @ mT(g), mT(A) @ g),
             "gA has shape [4, 3], expected [3, 4]: it stands transposed",
         ),
         "gB transposed": (
-            lambda g, A, B: (g @ B.mT, g.mT @ A),
+            lambda g, A, B: (g @ mT(B), mT(g) @ A),
             "gB has shape [5, 4], expected [4, 5]: it stands transposed",
         ),
         "gB in A's shape": (
-            lambda g, A, B: (g @ B.mT, g @ B.mT),
+            lambda g, A, B: (g @ mT(B), g @ mT(B)),
             "this is the shape of A",
         ),
-        "B not transposed": (lambda g, A, B: (g @ B, A.mT @ g), "B is not transposed"),
-        "A not transposed": (lambda g, A, B: (g @ B.mT, A @ g), "A is not transposed"),
-        "B^T g": (lambda g, A, B: (B.mT @ g, A.mT @ g), "gA is g B^T, not B^T g"),
-        "g A^T": (lambda g, A, B: (g @ B.mT, g @ A.mT), "gB is A^T g, not g A^T"),
+        "B not transposed": (lambda g, A, B: (g @ B, mT(A) @ g), "B is not transposed"),
+        "A not transposed": (lambda g, A, B: (g @ mT(B), A @ g), "A is not transposed"),
+        "B^T g": (lambda g, A, B: (mT(B) @ g, mT(A) @ g), "gA is g B^T, not B^T g"),
+        "g A^T": (lambda g, A, B: (g @ mT(B), g @ mT(A)), "gB is A^T g, not g A^T"),
         "number by number": (lambda g, A, B: (g * B, A * g), "a matrix product: @, not *"),
-        "gB number by number": (lambda g, A, B: (g @ B.mT, A * g), "gB = A^T g is a matrix"),
+        "gB number by number": (lambda g, A, B: (g @ mT(B), A * g), "gB = A^T g is a matrix"),
         "gA without g": (
             lambda g, A, B: matmul_backward(np.ones_like(g), A, B),
             "gA does not use g",
         ),
         "gB without g": (
-            lambda g, A, B: (g @ B.mT, A.mT @ np.ones_like(g)),
+            lambda g, A, B: (g @ mT(B), mT(A) @ np.ones_like(g)),
             "gB does not use g",
         ),
         "gA a mean": (
-            lambda g, A, B: (g @ B.mT / g.shape[-1], A.mT @ g),
+            lambda g, A, B: (g @ mT(B) / g.shape[-1], mT(A) @ g),
             "gA is a mean over the columns",
         ),
         "gB a mean": (
-            lambda g, A, B: (g @ B.mT, A.mT @ g / len(A)),
+            lambda g, A, B: (g @ mT(B), mT(A) @ g / len(A)),
             "gB is a mean over the rows",
         ),
-        "gA downhill": (lambda g, A, B: (-g @ B.mT, A.mT @ g), "gA has the wrong sign"),
-        "gB downhill": (lambda g, A, B: (g @ B.mT, -A.mT @ g), "gB has the wrong sign"),
+        "gA downhill": (lambda g, A, B: (-g @ mT(B), mT(A) @ g), "gA has the wrong sign"),
+        "gB downhill": (lambda g, A, B: (g @ mT(B), -mT(A) @ g), "gB has the wrong sign"),
         "a little off": (
-            lambda g, A, B: (g @ B.mT + 0.01, A.mT @ g),
+            lambda g, A, B: (g @ mT(B) + 0.01, mT(A) @ g),
             "gA[",
         ),
         "T on a batch": (
@@ -304,19 +309,19 @@ WRONG = {
             "swap the last two axes alone",
         ),
         "T of the result on a batch": (
-            lambda g, A, B: ((B @ g.mT).T if g.ndim < 3 else (B @ g.mT), A.mT @ g),
+            lambda g, A, B: ((B @ mT(g)).T if g.ndim < 3 else (B @ mT(g)), mT(A) @ g),
             "on a batch gA has shape",
         ),
         "gA summed over the batch": (
-            lambda g, A, B: (summed(g @ B.mT), A.mT @ g),
+            lambda g, A, B: (summed(g @ mT(B)), mT(A) @ g),
             "do not add up over the batch",
         ),
         "gB summed over the batch": (
-            lambda g, A, B: (g @ B.mT, summed(A.mT @ g)),
+            lambda g, A, B: (g @ mT(B), summed(mT(A) @ g)),
             "do not add up over the batch",
         ),
-        "one gradient only": (lambda g, A, B: g @ B.mT, "expected 2: gA, gB"),
-        "three": (lambda g, A, B: (g, g @ B.mT, A.mT @ g), "gives 3 of them, expected 2"),
+        "one gradient only": (lambda g, A, B: g @ mT(B), "expected 2: gA, gB"),
+        "three": (lambda g, A, B: (g, g @ mT(B), mT(A) @ g), "gives 3 of them, expected 2"),
         "nothing": (lambda g, A, B: None, "is there a return"),
         "changes A": (changes_its_input, "changes its argument number 2"),
         "calls the package's": (package_matmul, "it calls matmul_backward"),
