@@ -28,6 +28,7 @@ import grading_course as course
 from qkv.grading import cgroups, job, sandbox
 from qkv.grading.sandbox import NoSandbox
 
+ROOT = Path(__file__).resolve().parent.parent
 ALL = bool(os.environ.get("GRADE_PROOF"))
 FEW = ["perfect", "stubs", "half", "colab", "cut_off", "reads", "writes", "network", "orphans"]
 FEW += ["deaf", "memory", "patches", "public"]
@@ -217,6 +218,18 @@ def sandboxed() -> None:
 @pytest.fixture(scope="module")
 def small_course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return course.write(tmp_path_factory.mktemp("course"))
+
+
+def test_each_solution_of_the_course_gets_all_points_and_each_exercise_none(tmp_path: Path) -> None:
+    words = ["grade", ROOT / "solutions", ROOT / "exercises"]
+    done = course.start(*words, "--out", tmp_path, "--workers", "2", stdout=subprocess.DEVNULL)
+    assert done.wait() == 0
+    with open(tmp_path / "grades.csv", encoding="utf-8-sig", newline="") as file:
+        rows = [(r["learner"], r["total"], r["maximum"], r["status"]) for r in csv.DictReader(file)]
+    assert len(rows) == 28
+    for learner, total, maximum, status in rows:
+        assert status == "graded" and int(maximum) > 0
+        assert total == (maximum if learner == "solutions" else "0")
 
 
 def left_behind(pid: int) -> list[str]:

@@ -13,7 +13,15 @@ from qkv.grading.reading import node
 from qkv.grading.remarks import left_out, odd
 
 LONG_CALL = 1000  # characters of a check's call
-SEED_CELL = "import qkv.checks\n\nqkv.checks.seed = {seed}"
+# PyTorch, which qkv.checks imports, loads a tenth sooner while no garbage is looked for.
+SEED_CELL = """\
+import gc
+
+gc.disable()
+import qkv.checks
+
+gc.enable()
+qkv.checks.seed = {seed}"""
 MARKER = re.compile(r"\s*#\s*exercise:\s*(\w+)\s*$")
 UNTOUCHED = re.compile(r"# YOUR CODE HERE\s+raise NotImplementedError\s*(#.*)?$", re.MULTILINE)
 
