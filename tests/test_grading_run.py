@@ -146,6 +146,14 @@ def test_wrong_answers_get_nothing_and_say_why(lines: dict[str, str]) -> None:
     assert graded["last"].line.startswith("last: SyntaxError")
 
 
+def test_a_function_under_another_name_is_named(lines: dict[str, str]) -> None:
+    graded = outcomes(lines, last="def lastt(x): return x[-1:]", double="double_ = None")
+    assert graded["last"].line == (
+        "last: NameError: name 'last' is not defined; this cell defines lastt"
+    )
+    assert graded["double"].line.endswith("not defined; this cell defines no function")
+
+
 def test_what_is_printed_in_place_of_the_check_is_worth_nothing(lines: dict[str, str]) -> None:
     forged = f"""\
 def double(x):

@@ -119,7 +119,7 @@ def test_an_unwritten_function_is_named_where_it_is_another_than_the_answer() ->
 
     for answer, line in (
         (merging, "not written yet: it calls unwritten, which is not written"),
-        (stub, "not written yet"),
+        (stub, "not written yet: there still is a line raise NotImplementedError"),
         (Boolean, "it stops with NotImplementedError: no product of Boolean matrices; the line is"),
     ):
         with pytest.raises(Wrong) as wrong:
@@ -137,7 +137,7 @@ def test_of_a_long_error_the_beginning_is_told() -> None:
     for answer, line in ((wordy, "expected one thing; the"), (endless, "one thing one …; the")):
         with pytest.raises(Wrong) as wrong:
             EXERCISES["softmax"].run(answer, 0)
-        assert line in str(wrong.value) and len(str(wrong.value)) < 270
+        assert line in str(wrong.value) and len(str(wrong.value)) < 200
 
 
 @pytest.mark.parametrize("kind", [list, tuple, lambda x: {"x": list(x)}])
@@ -147,5 +147,5 @@ def test_tensors_within_an_argument_are_held_unchanged(kind: Callable[..., Any])
 
     given = kind([torch.zeros(2), torch.full((2, 2), torch.nan)])
     Answer("any", lambda given: None, ())(given)
-    with pytest.raises(Wrong, match="changes its argument number 1"):
+    with pytest.raises(Wrong, match="changes its argument number 1, given: work"):
         Answer("any", change, ())(given)

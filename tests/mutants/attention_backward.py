@@ -310,7 +310,14 @@ WRONG = {
                 X.T @ gK,
                 X.T @ gV,
             ),
-            "swap the last two axes alone",
+            "flatten it, or add up over the batch",
+        ),
+        "no batch in einsum": (
+            lambda gQ, gK, gV, X, W_Q, W_K, W_V: (
+                gQ @ W_Q.T + gK @ W_K.T + gV @ W_V.T,
+                *(np.einsum("nd,nk->dk", X, g) for g in (gQ, gK, gV)),
+            ),
+            "flatten it, or add up over the batch",
         ),
         "gX alone": (
             lambda *given: roles_backward(*given)[0],
@@ -342,6 +349,12 @@ WRONG = {
         "by sqrt(d_v)": (scaled(lambda Q, K, V: V.shape[-1] ** -0.5), "by sqrt(d_v)"),
         "by sqrt(n_kv)": (scaled(lambda Q, K, V: K.shape[-2] ** -0.5), "by sqrt(n_kv)"),
         "by sqrt(n_q)": (scaled(lambda Q, K, V: Q.shape[-2] ** -0.5), "by sqrt(n_q)"),
+        "by 2": (scaled(lambda Q, K, V: 1 / 2), "here d_k is 7, and gQ is divided by 2"),
+        "axis not kept": (
+            through(lambda gA, A: A * (gA - (gA * A).sum(-1))),
+            "keepdims=True keeps it",
+        ),
+        "gQ alone": (lambda *given: attention_backward(*given)[0], "gives one array, of shape"),
         "downhill": (
             scaled(lambda Q, K, V: -(Q.shape[-1] ** -0.5)),
             "gQ has the wrong sign",

@@ -320,6 +320,18 @@ class HiddenNorm(Stack):
         return self.norm[0](chain(self.blocks, x))
 
 
+class MadeInForward(Stack):
+    def __init__(self, make_block, n, norm, keep=False):
+        super().__init__(make_block, n if keep else 0, norm)
+        self.make, self.n, self.keep = make_block, n, keep
+
+    def forward(self, x):
+        blocks = [self.make() for _ in range(self.n)]
+        if self.keep:
+            self.blocks = nn.ModuleList(blocks)
+        return self.norm(chain(blocks, x))
+
+
 class NoForward(nn.Module):
     def __init__(self, make_block, n, norm):
         super().__init__()
@@ -373,7 +385,7 @@ WRONG = {
         ),
         "keepdim forgotten": (
             lambda x, gain, bias, eps: (x - x.mean(-1)) / (x.var(-1) + eps).sqrt(),
-            "stops with RuntimeError",
+            "keepdim=True keeps it",
         ),
         "unbiased": (
             lambda x, gain, bias, eps: layer_norm(x, gain, bias, eps, unbiased=True),
@@ -474,6 +486,18 @@ WRONG = {
         "mean added again": (
             spoilt(lambda x, m, c, v, g, b, e: g * c / (v + e).sqrt() + b + m),
             "the mean is added again",
+        ),
+        "brackets forgotten": (
+            spoilt(lambda x, m, c, v, g, b, e: g * x - m / (v + e).sqrt() + b),
+            "(x - mean) as a whole is divided",
+        ),
+        "brackets round the quotient": (
+            spoilt(lambda x, m, c, v, g, b, e: g * (x - m / (v + e).sqrt()) + b),
+            "is divided before the gain",
+        ),
+        "gain and bias first": (
+            lambda x, gain, bias, eps: layer_norm(gain * x + bias, 1, 0, eps),
+            "they come last",
         ),
         "one plus the gain": (
             spoilt(lambda x, m, c, v, g, b, e: (1 + g) * c / (v + e).sqrt() + b),
@@ -628,6 +652,15 @@ WRONG = {
             "all blocks begin with the same numbers",
         ),
         "a plain list": (PlainList, "a plain list hides them"),
+        "made in forward": (MadeInForward, "make them once, in __init__"),
+        "made anew in forward": (
+            lambda make_block, n, norm: MadeInForward(make_block, n, norm, keep=True),
+            "make them once, in __init__, not in forward",
+        ),
+        "always three": (
+            lambda make_block, n, norm: stack(make_block, max(n, 3), norm),
+            "with n = 2, 3 blocks run",
+        ),
         "only the first registered": (FirstRegistered, "blocks"),
         "a hidden norm": (HiddenNorm, "lack the norm"),
         "no norm": (

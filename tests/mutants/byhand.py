@@ -102,9 +102,13 @@ def layer_norm_backward(
     x_hat = c / s
     parts = {"hat": x_hat, "c": c, "x": x, "one": np.ones_like(x)}
     spread_axis = axis if spread_axis is None else spread_axis
-    arriving = {"first": g * gain, "never": g, "last": g, "divided": g / gain}[gain_at]
-    gx = arriving - mean * arriving.mean(axis, keepdims=True)
-    along = (arriving * parts[inner]).mean(spread_axis, keepdims=True)
+    arriving = {"never": g, "last": g, "divided": g / gain}.get(gain_at, g * gain)
+    in_mean = g if gain_at == "not in mean" else arriving
+    gx = arriving - mean * in_mean.mean(axis, keepdims=True)
+    in_spread = g if gain_at == "not in spread" else arriving
+    along = (in_spread * parts[inner]).mean(spread_axis, keepdims=True)
+    if by == "spread":
+        return gx - parts[outer] * along / s, gain_of(g, x_hat), bias_of(g)
     gx = gx - spread * parts[outer] * along
     gx = gx / {"s": s, "one": 1, "square": s**2, "times": 1 / s}[by]
     return gx * gain if gain_at == "last" else gx, gain_of(g, x_hat), bias_of(g)
@@ -286,6 +290,9 @@ WRONG = {
         "divided by the variance": (norm(by="square"), "not by its square root"),
         "multiplied": (norm(by="times"), "it is multiplied by s"),
         "no gain": (norm(gain_at="never"), "the gain is missing"),
+        "no gain in the mean": (norm(gain_at="not in mean"), "missing in the mean of g"),
+        "no gain in the spread": (norm(gain_at="not in spread"), "missing in the spread's mean"),
+        "no brackets": (norm(by="spread"), "brackets round all three"),
         "gain last": (norm(gain_at="last"), "the gain comes too late"),
         "divided by the gain": (norm(gain_at="divided"), "it is divided by the gain"),
         "eps forgotten": (norm(where_eps="none"), "eps is forgotten"),

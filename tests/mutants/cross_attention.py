@@ -140,9 +140,29 @@ def align(A, source, target):
 
 
 def align_cut(A, source, target):
+    """Takes padding to stand at the end."""
     n_q, n_kv = len(target) - target.count("_"), len(source) - source.count("_")
     places = np.asarray(A)[:n_q, :n_kv].argmax(-1)
     return zip(target[:n_q], np.array(source)[places], strict=True)
+
+
+def align_among_words(A, source, target):
+    words = [j for j, word in enumerate(source) if word != "_"]
+    return [
+        (word, source[row[words].argmax()])
+        for word, row in zip(target, A, strict=True)
+        if word != "_"
+    ]
+
+
+def align_first_columns(A, source, target):
+    words = len(source) - source.count("_")
+    return [(w, source[row[:words].argmax()]) for w, row in zip(target, A, strict=True) if w != "_"]
+
+
+def align_by_index(A, source, target):
+    A = A * torch.tensor([word != "_" for word in source])
+    return [(w, source[A[target.index(w)].argmax()]) for w in target if w != "_"]
 
 
 def align_in_loops(A, source, target):
@@ -174,7 +194,7 @@ def align_once(A, source, target):
     A, pairs = A.clone(), []
     for i, word in enumerate(target):
         if word != "_":
-            j = int(A[i, : len(source) - source.count("_")].argmax())
+            j = max((j for j, w in enumerate(source) if w != "_"), key=lambda j: float(A[i, j]))
             A[:, j] = -1
             pairs.append((word, source[j]))
     return pairs
@@ -237,7 +257,7 @@ RIGHT = {
         cross_renormalised,
         cross_in_numpy,
     ],
-    "alignment": [align, align_cut, align_in_loops, align_masked],
+    "alignment": [align, align_in_loops, align_masked],
     "look_up_matrices": [
         matrices,
         matrices_sharp_keys,
@@ -284,6 +304,7 @@ WRONG = {
         "all turned round": (wired("kv", "q", "q"), "the source asks the target"),
         "W_K for the queries": (wired(by_q="K"), "W_K makes the queries too"),
         "W_K for the values": (wired(by_v="K"), "V takes W_V"),
+        "W_K and W_V exchanged": (wired(by_k="V", by_v="K"), "W_K and W_V are exchanged"),
         "no W_V": (wired(by_v=""), "make values of them with W_V"),
         "causal": (lambda *given: cross(*given, mask=causal), "a causal mask hides"),
         "not divided": (lambda *given: cross(*given, divisor=1), "not divided by sqrt(d_k)"),
@@ -373,6 +394,14 @@ WRONG = {
             masked(lambda s, keep: (s + keep[:, None]).softmax(-1)),
             "keep is added to the scores",
         ),
+        "-10": (
+            masked(lambda s, keep: s.masked_fill(~keep[:, None], -10).softmax(-1)),
+            "hide it with -inf",
+        ),
+        "-20 added": (
+            masked(lambda s, keep: (s - 20 * ~keep[:, None]).softmax(-1)),
+            "hide it with -inf",
+        ),
         "weights alone": (
             lambda x_q, x_kv, W_Q, W_K, W_V, keep: (
                 x_q @ W_Q @ (x_kv @ W_K).mT / math.sqrt(W_K.shape[1])
@@ -449,6 +478,14 @@ WRONG = {
             lambda A, source, target: list(enumerate(A[:4, :4].argmax(1).tolist())),
             "return the words",
         ),
+        "first places": (align_cut, "or the first places taken"),
+        "first columns": (align_first_columns, "or the first places taken"),
+        "place among the target's words": (
+            lambda A, source, target: align(A, source, [w for w in target if w != "_"] + ["_"]),
+            "looked up among all",
+        ),
+        "place among the words": (align_among_words, "looked up among all"),
+        "place of the word": (align_by_index, "pair 3 is"),
         "a dict": (lambda *given: dict(align(*given)), "keeps a word only once"),
         "each source word once": (align_once, "pair 3 is"),
         "only what is above a half": (
@@ -513,7 +550,7 @@ WRONG = {
                 + 2 * columns(widths, give)[:, :2] @ columns(widths, ask)[:, :2].T,
                 columns(widths, give),
             ),
-            "W_K lets field 2 through",
+            "W_K lets field",
         ),
         "as wide as the values": (
             lambda widths, ask, give: (

@@ -140,7 +140,10 @@ def gradient_check(
 def check_by_allclose(forward, backward, x):
     g = np.random.normal(size=np.shape(forward(x)))  # noqa: NPY002, as a learner would
     claimed, seen = backward(g, x), nudged(forward, g, x)
-    return bool(claimed.shape == seen.shape and np.allclose(claimed, seen, rtol=1e-4, atol=1e-7))
+    return bool(
+        claimed.shape == seen.shape
+        and np.allclose(claimed, seen, rtol=1e-4, atol=1e-3 * abs(seen).max())
+    )
 
 
 def check_along_lines(forward, backward, x):
@@ -320,7 +323,11 @@ WRONG = {
             lambda g, A, B: (g @ mT(B), summed(mT(A) @ g)),
             "do not add up over the batch",
         ),
-        "one gradient only": (lambda g, A, B: g @ mT(B), "expected 2: gA, gB"),
+        "an axis too many in a batch's einsum": (
+            lambda g, A, B: (np.einsum("nm,km->nk", g, B), np.einsum("nk,nm->km", A, g)),
+            "subscripts",
+        ),
+        "one gradient only": (lambda g, A, B: g @ mT(B), "gives one array, of shape [3, 4], expe"),
         "three": (lambda g, A, B: (g, g @ mT(B), mT(A) @ g), "gives 3 of them, expected 2"),
         "nothing": (lambda g, A, B: None, "is there a return"),
         "changes A": (changes_its_input, "changes its argument number 2"),
@@ -389,6 +396,15 @@ WRONG = {
             lambda g, p: p * (g - (g * p).sum(-1)),
             "keepdims=True keeps it",
         ),
+        "one row's Jacobian": (
+            lambda g, p: (np.diag(p) - np.outer(p, p)) @ g,
+            "shapes (3,) (15,15) do not fit; p has rows in front",
+        ),
+        "one row's Jacobian by eye": (
+            lambda g, p: (p[:, None] * (np.eye(len(p)) - p)) @ g,
+            "one Jacobian for each row",
+        ),
+        "a product for the sum": (lambda g, p: p * (g - g @ p.T), "shapes (3,5) (3,3) do not fit"),
         "axis kept in 2-D alone": (
             lambda g, p: p * (g - (g * p).sum(-1)[:, None]),
             "did a sum or mean lose its axis",
@@ -484,7 +500,23 @@ WRONG = {
                 tolerance=1e-3,
                 error=lambda claimed, seen: abs(claimed - seen).max() / max(abs(seen).max(), 1.0),
             ),
-            "slopes of a thousandth",
+            "slopes of a ten-millionth",
+        ),
+        "np.allclose's own atol": (
+            lambda forward, backward, x: (
+                (g := np.random.default_rng(0).normal(size=forward(x).shape)) is not None
+                and backward(g, x).shape == x.shape
+                and np.allclose(backward(g, x), nudged(forward, g, x), rtol=1e-3)
+            ),
+            "slopes of a ten-millionth",
+        ),
+        "each entry by its own size": (
+            check_with(tolerance=0.5, error=lambda c, s: (abs(c - s) > 1e-3 * abs(s)).any()),
+            "right slopes of 0 beside large ones",
+        ),
+        "less than, not divided": (
+            check_with(tolerance=0.5, error=lambda c, s: abs(c - s).max() >= 1e-3 * abs(s).max()),
+            "do not divide by 0, and use <=",
         ),
         "against the loss": (
             lambda forward, backward, x: gradient_check(
@@ -495,7 +527,7 @@ WRONG = {
                     abs(claimed - seen).max() / max(abs(forward(x)).max(), 1e-8)
                 ),
             ),
-            "slopes of a thousandth",
+            "slopes of a ten-millionth",
         ),
         "g's shape for x's": (
             lambda forward, backward, x: (
@@ -512,7 +544,7 @@ WRONG = {
         "one way": (check_with(both=False, tolerance=1e-5), "both ways"),
         "0 / 0": (
             check_with(error=lambda claimed, seen: abs(claimed - seen).max() / abs(seen).max()),
-            "0 divided by 0",
+            "do not divide by 0",
         ),
         "the shape not looked at": (
             check_with(shape=False),
@@ -520,6 +552,11 @@ WRONG = {
         ),
         "not put back": (not_put_back, "it refuses"),
         "put back with rounding": (nearly_put_back, "it changes its argument number 3"),
+        "gives an array": (
+            lambda forward, backward, x: np.isclose(x, x),
+            "gives an array [",
+        ),
+        "gives a word": (lambda forward, backward, x: "right", "gives 'right', expected True"),
         "gives the error": (
             lambda forward, backward, x: 1e-9,
             "expected True or False",

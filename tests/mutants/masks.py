@@ -119,6 +119,12 @@ def filled(Q, K, V, mask, fill=-INF, divisor=None, axis=-1):
     return scores.masked_fill(~mask, fill).softmax(axis) @ V
 
 
+def filled_by_index(Q, K, V, mask):
+    scores = scores_of(Q, K)
+    scores[~mask] = torch.finfo(scores.dtype).min
+    return (scores.softmax(-1) * mask) @ V
+
+
 def lowered(Q, K, V, mask, by):
     return (scores_of(Q, K) - by * (~mask).to(Q.dtype)).softmax(-1) @ V
 
@@ -199,6 +205,14 @@ def leaks_in_one_batch(model, x):
         batch[cut, cut:] *= -2
     out = model(batch).detach().numpy()
     return np.any([abs(out[cut, :cut] - out[0, :cut]).max() > 1e-4 for cut in range(1, n)])
+
+
+def leaks_in_a_sum(model, x):
+    for cut in range(1, len(x)):
+        changed = torch.cat([x[:cut], torch.randn(x[cut:].shape)])
+        if (seeded(model, changed) - seeded(model, x))[:cut].sum() > 1e-5:
+            return True
+    return False
 
 
 def other_past_too(model, x):
@@ -355,6 +369,14 @@ WRONG = {
             lambda Q, K, V, m: (scores_of(Q, K) * m).softmax(-1) @ V,
             "a score of 0 gets a share",
         ),
+        "times mask twice": (
+            lambda Q, K, V, m: ((scores_of(Q, K) * m).softmax(-1) * m) @ V,
+            "their share is lost",
+        ),
+        "turned round, then times mask": (
+            lambda Q, K, V, m: (scores_of(Q, K).masked_fill(m, -1e9).softmax(-1) * m) @ V,
+            "nothing is left",
+        ),
         "mask added": (
             lambda Q, K, V, m: (scores_of(Q, K) + m.float()).softmax(-1) @ V,
             "only 1 lower",
@@ -373,7 +395,12 @@ WRONG = {
             lambda Q, K, V, m: filled(Q, K, V, m, divisor=Q.shape[-1]),
             "not by its square root",
         ),
+        "by 2": (lambda *x: filled(*x, divisor=2), "divided by 2"),
         "over the queries": (lambda *x: filled(*x, axis=-2), "each column of the weights"),
+        "dim=1": (lambda *x: filled(*x, axis=1), "the last, dim=-1, not dim=1"),
+        "[~mask]": (filled_by_index, "masked_fill does"),
+        "no slopes": (lambda *x: torch.tensor(attention(*x).tolist()), "no slope reaches Q"),
+        "no slopes of K": (lambda Q, K, *x: attention(Q, K.detach(), *x), "no slope reaches K"),
         "weights": (
             lambda Q, K, V, m: scores_of(Q, K).masked_fill(~m, -INF).softmax(-1),
             "these are the weights",
@@ -400,7 +427,7 @@ WRONG = {
         "output mended": (lambda *x: filled(*x).nan_to_num(0), "slopes are NaN"),
         "-1e9, rows cleared": (
             lambda Q, K, V, m: filled(Q, K, V, m, fill=-1e9) * m.any(-1, keepdim=True),
-            "float16 ends at -65504",
+            "float16 ends at -65504: fill with torch.finfo(scores.dtype).min",
         ),
         "a mask in float32": (in_float32, "must have the scores' dtype"),
         "changes the mask": (fills_its_mask, "changes its argument number 4"),
@@ -410,7 +437,12 @@ WRONG = {
     "leaks": {
         "always": (lambda model, x: True, "leave the past as it is"),
         "never": (lambda model, x: False, "every token sees all"),
-        "turned round": (lambda model, x: not leaks(model, x), "leave the past as it is"),
+        "turned round": (lambda model, x: not leaks(model, x), "the wrong way round"),
+        "no abs": (leaks_in_a_sum, "abs"),
+        "not the last cut": (
+            lambda *x: leaks(*x, cuts=range(1, 5)),
+            "try every cut, the last too",
+        ),
         "another past too": (other_past_too, "leave the past as it is"),
         "compares all": (
             lambda *x: leaks(*x, compare=slice(None)),
@@ -430,7 +462,7 @@ WRONG = {
         "only one cut": (lambda *x: leaks(*x, cuts=[3]), "try every cut"),
         "only position 0": (
             lambda *x: leaks(*x, cuts=[1]),
-            "compare all that stands before the change",
+            "try every cut, the last too",
         ),
         "only the next token": (next_position_only, "token 0 sees the last token"),
         "another order": (

@@ -306,6 +306,23 @@ def exactly(mha):
     return all_three(mha) or not torch.equal(mha(x_q, x_kv.flip(1)), mha(x_q, x_kv))
 
 
+def no_clone(mha):
+    x, z = torch.randn(2, 2, 5, 8)
+    before, changed = mha(x, z), x
+    changed[0, 0] += 1
+    moved = (mha(changed, z) - before).abs().amax(-1) > 1e-5
+    moved[0, 0] = False
+    return bool(moved.any()) or not torch.allclose(mha(x, z.flip(1)), before, atol=1e-5)
+
+
+def no_clone_late(mha):
+    x, z = torch.randn(2, 2, 5, 8)
+    changed = x
+    changed[0, 0] += 1
+    moved = (mha(changed, z) - mha(x, z)).abs().amax(-1) > 1e-5
+    return bool(moved.any()) or order_matters(mha)
+
+
 def by_the_loss(mha):
     """A module that can learn eight labels by heart is right."""
     torch.manual_seed(0)
@@ -354,7 +371,12 @@ WRONG = {
             lambda x, h: split(x, h) if x.dim() == 2 else split_by_view(x, h),
             "in a batch numbers of one token sit in another's row",
         ),
-        "in turn": (split_in_turn, "head 0 has each token's numbers 0 and 2"),
+        "in turn": (split_in_turn, "head 0 has each token's numbers 0 and 3"),
+        "axes from the front": (
+            lambda x, h: x.reshape(*x.shape[:-1], h, x.shape[-1] // h).transpose(1, 2),
+            "exchange -3 and -2",
+        ),
+        "h and d / h exchanged": (lambda x, h: split(x, x.shape[-1] // h), "there are h heads"),
         "in turn in a batch": (
             lambda x, h: split(x, h) if x.dim() == 2 else split_in_turn(x, h),
             "no longer lie side by side",
@@ -389,7 +411,7 @@ WRONG = {
             lambda x, h: x.reshape(*x.shape[:-1], h, x.shape[-1] / h),
             "it stops with TypeError",
         ),
-        "always two": (lambda x, h: split(x, 2), "has shape"),
+        "always two": (lambda x, h: split(x, 2), "there are h heads, here 3"),
         "loses a single head": (
             lambda x, h: split(x, h) if h > 1 else x,
             "split_heads with h = 1 has shape",
@@ -405,6 +427,12 @@ WRONG = {
         "in turn": (merge_in_turn, "dealt out in turn"),
         "summed": (lambda heads: heads.sum(-3), "added up or averaged"),
         "averaged": (lambda heads: heads.mean(-3), "added up or averaged"),
+        "one picked": (lambda heads: heads[..., 0, :, :], "or one is picked"),
+        "axes from the front": (
+            lambda heads: heads.transpose(1, 2).flatten(-2),
+            "exchange the axes of heads and tokens, -3 and -2",
+        ),
+        "squeezed": (lambda heads: merge(heads).squeeze(), "an axis of size 1 stays"),
         "below each other": (lambda heads: heads.flatten(-3, -2), "below each other"),
         "not joined": (lambda heads: heads.transpose(-2, -3), "make one axis of the last two"),
         "on its side": (lambda heads: merge(heads).mT, "each token has a row"),
@@ -488,6 +516,14 @@ WRONG = {
         "merged by view": (
             lambda *given: many(*given, merge=merge_by_view),
             "merged without a transpose",
+        ),
+        "split in turn": (
+            lambda *given: many(*given, split=split_in_turn),
+            "split into every second one",
+        ),
+        "from the last": (
+            lambda *given: many(*given, merge=lambda heads: merge(heads.flip(1))),
+            "merged in the wrong order",
         ),
         "both by view": (
             lambda *given: many(*given, split=split_by_view, merge=merge_by_view),
@@ -589,6 +625,8 @@ WRONG = {
             "is called right: shuffle the tokens of x_kv",
         ),
         "exact": (exactly, "rounding moves last digits"),
+        "no clone": (no_clone, "z = x is no clone"),
+        "no clone, late": (no_clone_late, "in a clone"),
         "in place": (in_place, "a right module with 2 heads is called broken"),
         "shapes alone": (
             lambda mha: mha(torch.ones(2, 3, 8), torch.ones(2, 5, 8)).shape != (2, 3, 8),

@@ -180,6 +180,11 @@ def rotary_overwriting(x, p):
     return x
 
 
+def rotary_of_one_sign(x, p):
+    a, b, s, c = parts(x, p)
+    return torch.stack([a * c + b * s, b * c + a * s], -1).flatten(-2)
+
+
 def rotary_even_alone(x, p):
     a, b, s, c = parts(x, p)
     return torch.stack([a * c + b * s, b], -1).flatten(-2)
@@ -255,6 +260,19 @@ def after(*order):
 def turned_round(layer, x):
     flipped = torch.cat([x[:-1].flip(0), x[-1:]])
     return not torch.allclose(layer(flipped)[-1], layer(x)[-1], atol=1e-6)
+
+
+def first_with_each(layer, x):
+    return any(after((0, j))(layer, x) for j in range(1, len(x) - 1))
+
+
+def copying_swap(layer, x):
+    for i, j in itertools.combinations(range(len(x) - 1), 2):
+        y = x.clone()
+        y[i], y[j] = y[j], y[i]
+        if not torch.allclose(layer(y)[-1], layer(x)[-1], atol=1e-6):
+            return True
+    return False
 
 
 def mean_moves(layer, x):
@@ -373,6 +391,16 @@ WRONG = {
             lambda ids, table: positioned(ids, table, lambda ids, d: ids.shape[1] ** 0.5),
             "it is of d, their width",
         ),
+        "by the root of the words": (
+            lambda ids, table: positioned(ids, table, lambda ids, d: len(table) ** 0.5),
+            "root of the number of words",
+        ),
+        "as many rows as words": (
+            lambda ids, table: positioned(
+                ids, table, P=lambda ids, d: layers.sinusoids(len(table), d)[: ids.shape[1]]
+            ),
+            "the table has five rows",
+        ),
         "all multiplied": (
             lambda ids, table: positioned(ids, table, lambda ids, d: 1) * table.shape[1] ** 0.5,
             "the positions are multiplied by sqrt(d) too",
@@ -468,6 +496,8 @@ WRONG = {
         "halves, backwards": (lambda x, p: rotary_halves(x, p, True), "and turned back"),
         "overwriting": (rotary_overwriting, "even ones that have already turned"),
         "halves put together": (side_by_side, "the turned columns stand as two halves"),
+        "one sign": (rotary_of_one_sign, "a gets plus b sin"),
+        "one sign, minus": (lambda x, p: rotary_of_one_sign(x, -p), "plus for a, minus for b"),
         "even columns alone": (rotary_even_alone, "only the even columns are turned"),
         "odd columns alone": (
             lambda x, p: torch.stack([x[..., 0::2], rotary(x, p)[..., 1::2]], -1).flatten(-2),
@@ -510,7 +540,9 @@ WRONG = {
         "ends": (after((0, -1)), "try other orders too"),
         "turned round": (turned_round, "turned round they are the same"),
         "last two before the last": (after((-2, -1)), "who stands first"),
-        "second and third": (after((1, 2)), "the tokens before the last are a, b, b, a,"),
+        "second and third": (after((1, 2)), "on tokens a, b, b, a, c,"),
+        "first with each": (first_with_each, "exchange each two"),
+        "copying swap": (copying_swap, "a swap copies a row twice"),
         "first and third": (after((0, 2)), "who stands right before the last"),
         "turned the wrong way": (
             lambda layer, x: not sees_by_chance(layer, x),

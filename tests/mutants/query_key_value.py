@@ -84,6 +84,10 @@ def one_blend(i, Q, K, V, divide=True, scale=True, over="keys", value="j"):
     return torch.tensor(blend)
 
 
+def blend_of(share):
+    return lambda i, Q, K, V: share((Q[i] * K).sum(-1) / Q.shape[1] ** 0.5) @ V
+
+
 def blend_rowwise(i, Q, K, V):
     scores = torch.stack([(Q[i] * key).sum() for key in K]) / Q.shape[1] ** 0.5
     powers = (scores - scores.max()).exp()
@@ -151,6 +155,26 @@ WRONG = {
             "all numbers together sum to 1",
         ),
         "not divided": (lambda x: x.exp(), "not yet divided"),
+        "not divided, safe": (lambda x: (x - x.amax(-1, keepdim=True)).exp(), "divide the exp"),
+        "clamped": (
+            lambda x: x.clamp(max=80).exp() / x.clamp(max=80).exp().sum(-1, keepdim=True),
+            "as a clamp does",
+        ),
+        "mean subtracted": (
+            lambda x: (
+                (x - x.mean(-1, keepdim=True)).exp()
+                / (x - x.mean(-1, keepdim=True)).exp().sum(-1, keepdim=True)
+            ),
+            "mean or smallest number",
+        ),
+        "minimum subtracted": (
+            lambda x: (
+                (x - x.amin(-1, keepdim=True)).exp()
+                / (x - x.amin(-1, keepdim=True)).exp().sum(-1, keepdim=True)
+            ),
+            "mean or smallest number",
+        ),
+        "squeezed": (lambda x: softmax(x).squeeze(), "an axis of size 1 stays"),
         "logarithms": (lambda x: softmax(x).log(), "logarithms of the weights"),
         "without exp": (lambda x: x / x.sum(-1, keepdim=True), "exp is missing"),
         "overflows": (lambda x: x.exp() / x.exp().sum(-1, keepdim=True), "x + 1000) overflows"),
@@ -171,6 +195,19 @@ WRONG = {
     "attention": {
         "not divided": (lambda Q, K, V: attention(Q, K, V, 1), "not divided by sqrt(d_k)"),
         "by d_k": (lambda Q, K, V: attention(Q, K, V, Q.shape[-1]), "not by its square root"),
+        "by 2": (lambda Q, K, V: attention(Q, K, V, 2), "here d_k is 9"),
+        "by d_k**1/2": (
+            lambda Q, K, V: attention(Q / Q.shape[-1] ** 1 / 2, K, V, 1),
+            "divides by d_k, then by 2",
+        ),
+        "by (d_k**1/2)": (
+            lambda Q, K, V: attention(Q, K, V, Q.shape[-1] ** 1 / 2),
+            "d_k**1/2 is d_k / 2",
+        ),
+        "dim=1": (
+            lambda Q, K, V: attention(Q, K, V, softmax=lambda s: softmax(s, 1)),
+            "the last, dim=-1, not dim=1",
+        ),
         "by sqrt(d_v)": (
             lambda Q, K, V: attention(Q, K, V, math.sqrt(V.shape[-1])),
             "divided by sqrt(d_v)",
@@ -232,12 +269,36 @@ WRONG = {
         ),
         "not divided": (lambda *inputs: one_blend(*inputs, divide=False), "not divided by their"),
         "not scaled": (lambda *inputs: one_blend(*inputs, scale=False), "not divided by sqrt(d_k)"),
+        "not divided, safe": (blend_of(lambda s: (s - s.max()).exp()), "the largest being 1"),
+        "by 2": (
+            lambda i, Q, K, V: torch.softmax((Q[i] * K).sum(-1) / 2, -1) @ V,
+            "it calls softmax",
+        ),
+        "by 2, built": (
+            lambda i, Q, K, V: one_blend(i, Q * (Q.shape[1] ** 0.5 / 2), K, V),
+            "divided by 2",
+        ),
+        "last part alone": (
+            lambda i, Q, K, V: softmax((Q[i] * K).sum(-1) / Q.shape[1] ** 0.5)[-1] * V[-1],
+            "the last key's part alone",
+        ),
+        "query 0": (lambda i, Q, K, V: one_blend(0, Q, K, V), "take Q[i]"),
         "V[i]": (lambda *inputs: one_blend(*inputs, value="i"), "take the value of its key"),
         "all rows": (lambda i, Q, K, V: attention(Q, K, V), "these are all queries' blends"),
     },
     "query_for": {
         "the key itself": (lambda row, K: K[row].clone(), "a dot product is no cosine"),
         "the key made long": (lambda row, K: 50 * K[row], "gives it a weight of"),
+        "against the sum of the others": (
+            lambda row, K: 100 * (2 * K[row] - K.sum(0)),
+            "gives it a weight of",
+        ),
+        "solved": (
+            lambda row, K: (
+                torch.linalg.pinv(K) @ torch.where(torch.arange(len(K)) == row, 99.0, -99.0)
+            ),
+            "gives it a weight of",
+        ),
         "nothing": (lambda row, K: torch.zeros(K.shape[1]), "gives it a weight of"),
         "all keys": (lambda row, K: K.clone(), "has shape"),
     },

@@ -173,6 +173,11 @@ def slopes_changing(s, eps):
     return torch.stack(rows)
 
 
+def slopes_down_the_columns(s, eps):
+    nudges = eps * torch.eye(len(s))
+    return ((s + nudges).softmax(0) - (s - nudges).softmax(0)) / (2 * eps)
+
+
 def log_slopes(s, eps):
     nudges = eps * torch.eye(len(s))
     return ((s + nudges).log_softmax(-1) - (s - nudges).log_softmax(-1)) / (2 * eps)
@@ -290,11 +295,18 @@ WRONG = {
         "a seed of its own": (seeds_itself, "every seed gives the same"),
         "no generator": (
             lambda d_k, n, g: torch.randn(2, n, d_k).prod(0).sum(-1).std(),
-            "every seed gives the same",
+            "generator=g given to both draws",
         ),
+        "generator for one draw": (
+            lambda d_k, n, g: (
+                (torch.randn(n, d_k, generator=g) * torch.randn(n, d_k)).sum(-1).std()
+            ),
+            "generator=g given to both draws",
+        ),
+        "n ignored": (lambda d_k, n, g: spread(d_k, 2000, g), "as steady as with 2000"),
         "unseeded": (
             lambda d_k, n, g: np.random.default_rng().normal(size=(2, n, d_k)).prod(0).sum(1).std(),
-            "two generators of one seed",
+            "the same seed gives another number",
         ),
     },
     "entropy": {
@@ -356,6 +368,7 @@ WRONG = {
             "nothing moves",
         ),
         "one array": (slopes_aliased, "nothing moves"),
+        "down the columns": (slopes_down_the_columns, "down the columns"),
         "nudges pile up": (slopes_growing, "the nudges pile up"),
         "changes s": (slopes_changing, "changes its argument number 1"),
         "no softmax": (lambda s, eps: torch.eye(len(s)), "how the scores move"),
@@ -392,6 +405,7 @@ WRONG = {
         "root of d_k": (lambda s, keys: math.sqrt(len(s)), "take a "),
         "spread": (lambda s, keys: s.std(), "take a "),
         "negative": (lambda s, keys: -divisor_for(s, keys), "expected a number above 0"),
+        "a string": (lambda s, keys: str(divisor_for(s, keys)), "is a string"),
         "zero": (lambda s, keys: 0.0, "expected a number above 0"),
         "weights": (
             lambda s, keys: (s / divisor_for(s, keys)).softmax(-1),

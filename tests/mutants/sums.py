@@ -300,6 +300,12 @@ WRONG = {
             ),
             "the rarest id",
         ),
+        "how often": (
+            guessed(lambda train: [np.bincount(c).max() for c in train.T]),
+            "argmax, not max",
+        ),
+        "mean id, not rounded": (guessed(lambda train: train.mean(0)), "a mean of ids is none"),
+        "zeros": (lambda train, test: np.zeros(train.shape[1]), "no guess is ever right"),
         "mean over positions": (
             lambda *rows: majority_baseline(*rows).mean(),
             "at each position by itself",
@@ -362,6 +368,10 @@ WRONG = {
             other_height(lambda rows, height: majority_baseline(rows, rows)),
             "give one height",
         ),
+        "position as text": (
+            lambda rows: (str(rises_first(rows)[0]), rises_first(rows)[1]),
+            "expected a whole number",
+        ),
         "position alone": (lambda rows: rises_first(rows)[0], "expected 2: position, height"),
         "nothing": (lambda rows: None, "is there a return"),
     },
@@ -373,6 +383,10 @@ WRONG = {
         "padding counted as right": (
             with_accuracy(token=lambda right, counts, shown: (right | ~counts).mean()),
             "padding is counted as right",
+        ),
+        "predicted padding counted, and not divided by": (
+            with_accuracy(token=lambda right, counts, shown: right.sum() / counts.sum()),
+            "padding that is predicted is counted",
         ),
         "padding as predicted": (
             with_accuracy(token=lambda right, counts, shown: right[shown].mean()),
@@ -414,6 +428,14 @@ WRONG = {
         "padded rows never right": (
             with_accuracy(sequence=lambda right, counts, shown: (right & counts).all(1).mean()),
             "a row with padding is never right so",
+        ),
+        "all down the columns": (
+            with_accuracy(sequence=lambda right, counts, shown: (right | ~counts).all(0).mean()),
+            "down the columns: along each row",
+        ),
+        "all at once": (
+            with_accuracy(sequence=lambda right, counts, shown: (right | ~counts).all()),
+            "row by row, all(1)",
         ),
         "predicted padding forgiven": (
             with_accuracy(
@@ -520,8 +542,8 @@ WRONG = {
         "counts": (changed(lambda share, size, n, right: share * size), "these are counts"),
         "sizes": (changed(lambda share, size, n, right: size), "these are"),
         "shares of all": (changed(lambda share, size, n, right: size / n), "shares of all sums"),
-        "mistakes": (changed(lambda share, size, n, right: 1 - share), "expected 1.000"),
-        "per cent": (changed(lambda share, size, n, right: 100 * share), "expected 1.000"),
+        "mistakes": (changed(lambda share, size, n, right: 1 - share), "expected 1"),
+        "per cent": (changed(lambda share, size, n, right: 100 * share), "expected 1"),
         "all together": (
             changed(lambda share, size, n, right: right.mean()),
             "accuracy of all sums together",
@@ -537,7 +559,11 @@ WRONG = {
         "empty": (lambda *given: {}, "the dict is empty"),
         "keys that are no numbers": (
             lambda *given: {f"{c} carries": s for c, s in by_carries(*given).items()},
-            "expected numbers",
+            "expected a number of carries",
+        ),
+        "keys as text": (
+            lambda *given: {str(c): s for c, s in by_carries(*given).items()},
+            "a key is '0', expected a number",
         ),
         "eats its input": (eats_its_input, "changes its argument number 1"),
         "nothing": (lambda *given: None, "is there a return"),

@@ -94,7 +94,7 @@ def step_by_closure(model, optimiser, source, target, start):
         (total / target.shape[1]).backward()
         return total / target.shape[1]
 
-    return optimiser.step(again)
+    return optimiser.step(again).item()
 
 
 def stepped(
@@ -159,8 +159,7 @@ def ahead(target, start):
 def compared_with_input(model, optimiser, source, target, start):
     given = shift(target, start)
     optimiser.zero_grad()
-    logits = F.pad(model(source, given), (0, 1), value=-1e9)
-    value = loss(logits, given)
+    value = loss(model(source, given), given)
     value.backward()
     optimiser.step()
     return value.item()
@@ -237,6 +236,11 @@ def greedy_of_the_unfinished(model, source, start, end, limit):
     return written[:, 1 : t + 2].clone()
 
 
+def greedy_as_a_list(*given):
+    """Rows that are tensors, in a list."""
+    return list(greedy(*given))
+
+
 def greedy_cut_at_the_end(model, source, start, end, limit):
     """Writes on to the limit, then mends what stands behind the ends."""
     mode = model.training
@@ -283,10 +287,11 @@ def forced_share(model, source, target, given):
     return (model(source, given).argmax(-1) == target).float().mean().item()
 
 
-def free_text(model, source, target, start):
+def free_text(model, source, target, start, at=-1, width=99):
     written = torch.full((len(target), 1), start)
     for _ in range(target.shape[1]):
-        written = torch.cat([written, model(source, written)[:, -1:].argmax(-1)], 1)
+        logits = model(source, written[:, -width:])
+        written = torch.cat([written, logits[:, at, None].argmax(-1)], 1)
     return written[:, 1:]
 
 
@@ -362,7 +367,13 @@ def start_counts(model, source, target, start):
 RIGHT = {
     "shift": [shift, shift_in_place, shift_in_lists, shift_in_numpy, shift_by_padding],
     "train_step": [train_step, step_by_pytorch, step_by_hand, step_by_closure],
-    "greedy": [greedy, greedy_by_rows, greedy_of_the_unfinished, greedy_cut_at_the_end],
+    "greedy": [
+        greedy,
+        greedy_as_a_list,
+        greedy_by_rows,
+        greedy_of_the_unfinished,
+        greedy_cut_at_the_end,
+    ],
     "both_accuracies": [both, both_by_encode, both_in_loops],
 }
 
@@ -439,7 +450,7 @@ WRONG = {
             "the softmax runs twice",
         ),
         "transposed": (
-            stepped(judge=lambda logits, t: F.cross_entropy(logits.mT.reshape(-1, 7), t.flatten())),
+            stepped(judge=lambda logits, t: F.cross_entropy(logits.mT.reshape(-1, 8), t.flatten())),
             "do not fit position for position",
         ),
         "not flattened": (stepped(judge=F.cross_entropy), "stops with"),
@@ -475,6 +486,24 @@ WRONG = {
         "zero_grad late": (forgets_late, "zero_grad() comes behind it"),
         "two steps": (stepped(step=2), "the step is twice as long"),
         "backward twice": (stepped(back=twice), "the step is twice as long"),
+        "answers shifted, not the input": (
+            stepped(
+                given=lambda target, start: target,
+                judge=lambda logits, t: loss(logits, shift(t, 7)),
+            ),
+            "the answers are shifted, and not",
+        ),
+        "id 0 ignored": (
+            stepped(
+                judge=lambda logits, t: F.cross_entropy(
+                    logits.flatten(0, 1), t.flatten(), ignore_index=0
+                )
+            ),
+            "the id 0 is left out",
+        ),
+        "with its graph": (stepped(result=lambda value, again: value), "loss.item() is the number"),
+        "a list": (stepped(result=lambda value, again: [value.item()]), "is a list, expected a nu"),
+        "as text": (stepped(result=lambda value, again: str(value.item())), "is a str, expected a"),
         "uphill": (stepped(back=ascends), "the step goes uphill"),
         "down the sum": (
             stepped(back=lambda value: (12 * value).backward()),
@@ -520,6 +549,27 @@ WRONG = {
         "the last token alone": (
             decoded(read=lambda written: written[:, -1:]),
             "given the last token alone",
+        ),
+        "without start from the second step on": (
+            decoded(read=lambda written: written[:, 1:] if written.shape[1] > 1 else written),
+            "the start id does not stand in front",
+        ),
+        "stops before the last end": (
+            lambda *given: (
+                written[:, :-1]
+                if (written := greedy(*given))[:, -1].eq(given[3]).all()
+                else written
+            ),
+            "the last end itself belongs",
+        ),
+        "floats": (decoded(result=lambda written: written[:, 1:].float()), "stay whole numbers"),
+        "rows as long as they are": (
+            decoded(
+                result=lambda written: [
+                    row[1 : row.index(6) + 1 if 6 in row else None] for row in written.tolist()
+                ]
+            ),
+            "unlike lengths",
         ),
         "without start": (no_start, "the start id does not stand in front"),
         "the first position": (
@@ -613,6 +663,14 @@ WRONG = {
             "the last token leaks to the front",
         ),
         "free in one pass": (free_in_one_pass, "it reads what it said teacher-forced"),
+        "free, at position 0": (
+            lambda *given: (both(*given)[0], share(free_text(*given, at=0), given[2])),
+            "the first position's logits",
+        ),
+        "free, the last token alone": (
+            lambda *given: (both(*given)[0], share(free_text(*given, width=1), given[2])),
+            "reads the last token alone",
+        ),
         "the start counts": (start_counts, "the start id counts"),
         "per sequence": (
             judged(lambda forced, free, target: (rows(forced, target), rows(free, target))),

@@ -290,6 +290,10 @@ WRONG = {
             "the attentions have no biases here",
         ),
         "W_O's bias": (miscount(lambda s, t, d, h, f, N: 3 * N * d), "nor has W_O"),
+        "blocks twice": (
+            lambda s, t, d, h, f, N: by_formula(s, t, d, h, f, 2 * N),
+            "the blocks are counted twice",
+        ),
         "one layer": (
             lambda s, t, d, h, f, N: by_formula(s, t, d, h, f, 1),
             "the blocks are counted once",
@@ -409,9 +413,41 @@ WRONG = {
             ),
             "wrong way round",
         ),
+        "the encoder's mask inverted": (
+            with_(source_mask=inverted(padding)),
+            "the encoder's mask is the wrong way round",
+        ),
+        "the target's mask inverted": (
+            with_(target_mask=lambda ids, pad: ~(causal(ids.shape[1]) & padding(ids, pad))),
+            "the target's mask is the wrong way round",
+        ),
+        "the memory's mask inverted": (
+            with_(memory_mask=inverted(padding)),
+            "cross-attention's mask is the wrong way round",
+        ),
         "another padding": (
             lambda model, source, target, pad: forward(model, source, target, 0),
-            "is it a number of your own",
+            "here pad is 3",
+        ),
+        "five tokens always": (
+            with_(target_mask=lambda ids, pad: causal(5) & padding(ids, pad)),
+            "a target has 4 ids",
+        ),
+        "two blocks always": (
+            other(
+                encode=lambda model, x, mask: model.encoder[1](model.encoder[0](x, mask), mask),
+                decode=lambda model, y, steps: steps[1](steps[0](y)),
+            ),
+            "there are 3 blocks",
+        ),
+        "a norm behind every block": (
+            other(
+                encode=lambda model, x, mask: model.encoder[1](
+                    model.encoder_norm(model.encoder[0](x, mask)), mask
+                ),
+                decode=lambda model, y, steps: steps[1](model.decoder_norm(steps[0](y))),
+            ),
+            "a norm stands behind each block",
         ),
         "no encoder norm": (with_(norms=(None, "decoder_norm")), "encoder_norm is missing"),
         "no decoder norm": (with_(norms=("encoder_norm", None)), "decoder_norm is missing"),

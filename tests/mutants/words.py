@@ -183,6 +183,21 @@ def aliased(f, w, rate, steps, eps):
     return w
 
 
+def up_and_back(f, w, rate, steps, eps):
+    for _ in range(steps):
+        found = torch.zeros_like(w)
+        w = w.clone()
+        for i in range(len(w)):
+            up = w
+            up[i] += eps
+            above = f(up)
+            down = w
+            down[i] -= eps
+            found[i] = (above - f(down)) / (2 * eps)
+        w = w - rate * found
+    return w
+
+
 def piled(f, w, rate, steps, eps, keep=False):
     for _ in range(steps):
         moved, found = w.clone(), torch.zeros_like(w)
@@ -277,6 +292,8 @@ WRONG = {
         "one further": (lambda ids, table: table.roll(-1, 0)[ids], "ids count from 0"),
         "added up": (lambda ids, table: table[ids].sum(-2), "the rows are added up"),
         "mean": (lambda ids, table: table[ids].mean(-2), "the rows are added up or averaged"),
+        "one row": (lambda ids, table: table[ids[0]], "or one is picked"),
+        "squeezed": (lambda ids, table: table[ids].squeeze(), "an axis of size 1 stays"),
         "each id once": (
             lambda ids, table: table[list(dict.fromkeys(ids.tolist()))],
             "an id that comes twice",
@@ -360,6 +377,14 @@ WRONG = {
         ),
         "first row": (lambda *x: losses(*x)[0], "the first row only"),
         "last row": (lambda *x: losses(*x)[-1], "the last row only"),
+        "maximum taken off the sum alone": (
+            lambda logits, target: (
+                (logits - logits.amax(-1, keepdim=True)).exp().sum(-1).log()
+                - logits[range(len(target)), target]
+            ).mean(),
+            "the target's logit needs it too",
+        ),
+        "a string": (lambda *x: str(cross_entropy(*x).item()), "is a string"),
         "overflows": (naive, "subtract each row's largest logit"),
         "one maximum for all": (one_maximum, "of each row, not of all"),
         "logarithm of 0": (of_shares(lambda p: -p.log().mean()), "the share rounds to 0"),
@@ -403,6 +428,11 @@ WRONG = {
         "nudges pile up": (piled, "take each one back"),
         "w stays nudged": (lambda *x: piled(*x, keep=True), "w itself stays nudged"),
         "one array for both": (aliased, "w has not moved"),
+        "one array, up and back": (up_and_back, "only half of the slope"),
+        "too few steps": (
+            lambda f, w, rate, steps, eps: descend(f, w, rate, steps - 1, eps),
+            "one step too few",
+        ),
         "the caller's array": (forward_in_the_callers_array, "changes its argument number 2"),
         "entry by entry": (in_turn, "find all slopes first"),
         "no rate": (lambda f, w, rate, *x: descend(f, w, 1, *x), "the rate is missing"),

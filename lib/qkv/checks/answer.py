@@ -1,12 +1,13 @@
 """Calling an answer so that it can do no harm to its own check, and telling what went wrong."""
 
 import copy
+import inspect
 import linecache
 import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from textwrap import shorten
 from types import FrameType
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from qkv.checks.faults import Wrong
+from qkv.checks.faults import Wrong, kind
 
 OWN = ("qkv.checks", "qkv.checks.exercise")  # where the solutions are got at
 LIBRARIES = ("torch", "numpy", "scipy", "qkv")  # where what may not be called comes from
@@ -29,7 +30,7 @@ class Answer:
 
     def __init__(self, name: str, answer: Callable[..., Any], never: tuple[str, ...]) -> None:
         if not callable(answer):
-            raise Wrong(f"{name} is a {type(answer).__name__}, expected a function")
+            raise Wrong(f"{name} is {kind(answer)}, expected a function")
         self.name, self.answer, self.never = name, answer, frozenset(never)
 
     def __call__(self, *inputs: Any, **more: Any) -> Any:
@@ -39,16 +40,17 @@ class Answer:
                 result = self.answer(*given, **named)
             except NotImplementedError as error:
                 # PyTorch raises the same, with words, for what it cannot do.
-                raise Wrong(_told(error) if error.args else _unwritten(error, self.name)) from None
+                raise Wrong(
+                    _told(error) if error.args else _unwritten(error, self.answer)
+                ) from None
             except Wrong:
                 raise
             except Exception as error:
                 raise Wrong(_told(error)) from None
-        for i, (before, after) in enumerate(zip(inputs, given, strict=True), start=1):
+        for i, (before, after) in enumerate(zip(inputs, given, strict=True)):
             if not _same(before, after):
-                raise Wrong(
-                    f"it changes its argument number {i}: work on a copy, without += and [...] ="
-                )
+                what = f"its argument number {i + 1}{_called(self.answer, i)}"
+                raise Wrong(f"it changes {what}: work on a copy, without += and [...] =")
         return result
 
 
@@ -104,20 +106,30 @@ def forbidden(never: frozenset[str]) -> Iterator[None]:
             raise Wrong(f"it calls {called[0]}, and that is what you are to build") from None
 
 
-def _unwritten(error: NotImplementedError, name: str) -> str:
+def _unwritten(error: NotImplementedError, answer: Callable[..., Any]) -> str:
     """Whose stub it was: the answer's own, or that of another function that it calls."""
     frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-    stub = frame.f_code.co_name
-    function = getattr(frame.f_globals.get(stub), "__code__", None) is frame.f_code  # no method
-    calls = f": it calls {stub}, which is not written" if function and stub != name else ""
-    return f"not written yet{calls}"
+    stub, code = frame.f_code.co_name, frame.f_code
+    function = getattr(frame.f_globals.get(stub), "__code__", None) is code  # no method
+    if function and code is not getattr(answer, "__code__", None):
+        return f"not written yet: it calls {stub}, which is not written"
+    return "not written yet: there still is a line raise NotImplementedError"
+
+
+def _called(answer: Callable[..., Any], number: int) -> str:
+    """The name of an argument, after a comma, where it has one."""
+    with suppress(TypeError, ValueError):
+        names = list(inspect.signature(answer).parameters.values())
+        if number < len(names) and names[number].kind is not inspect.Parameter.VAR_POSITIONAL:
+            return f", {names[number].name}"
+    return ""
 
 
 def _told(error: Exception) -> str:
     """What an answer raised, in its first sentence, and the line of its own where it did."""
     first = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
     words = f"it stops with {type(error).__name__}"
-    words += f": {shorten(first, 120, placeholder=' …')}" if first else ""
+    words += f": {shorten(first, 90, placeholder=' …')}" if first else ""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -126,7 +138,7 @@ def _told(error: Exception) -> str:
     if not own:
         return words
     line = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip()
-    return f"{words}; the line is {shorten(line, 80)!r}" if line else words
+    return f"{words}; the line is {shorten(line, 50, placeholder=' …')!r}" if line else words
 
 
 def _same(before: Any, after: Any) -> bool:

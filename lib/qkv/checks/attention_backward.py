@@ -12,7 +12,7 @@ from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
 from qkv.checks.faults import Numbers, Wrong, equal, has_shape, numbers
-from qkv.checks.gradients import AUTOGRAD, each, in_front, or_named, softmax_faults
+from qkv.checks.gradients import AUTOGRAD, axis_kept, each, in_front, or_named, softmax_faults
 
 
 def roles_backward(
@@ -94,7 +94,7 @@ def try_roles_backward(answer: Answer, draw: Draw) -> Iterable[object]:
     gQ2, gK2, gV2, X2 = (draw.array(2, 5, d) for d in (3, 3, 2, 4))
     batch = (gQ2, gK2, gV2, X2, W_Q, W_K, W_V)
     right_gX, *right_gW = roles_backward(*batch)
-    with in_front():
+    with in_front("X may have a batch in front: flatten it, or add up over the batch"):
         batch_gX, *batch_gW = each(what, answer(*batch), *ROLES)
         equal("gX", batch_gX, right_gX)
     for name, seen, gW, g in zip(ROLES[1:], batch_gW, right_gW, batch[:3], strict=True):
@@ -141,7 +141,12 @@ def try_attention_backward(answer: Answer, draw: Draw) -> Iterable[object]:
     # n_q 3, n_kv 5, d_k 4, d_v 6: all unlike
     Q, K, V, g = 1.5 * draw.array(3, 4), draw.array(5, 4), draw.array(5, 6), draw.array(3, 6)
     _, A = attention(Q, K, V, return_weights=True)
-    gQ, gK, gV = each(what, or_named(lambda: answer(g, Q, K, V, A), when_alike), *NAMES)
+
+    def kept() -> object:
+        with axis_kept():
+            return answer(g, Q, K, V, A)
+
+    gQ, gK, gV = each(what, or_named(kept, when_alike), *NAMES)
     has_shape("gQ", gQ, [3, 4], {"gQ and gK are exchanged": [5, 4], "is it gV?": [5, 6]})
     has_shape(
         "gK",
@@ -186,13 +191,14 @@ def try_attention_backward(answer: Answer, draw: Draw) -> Iterable[object]:
                 causes[cause + also] = _match_back(gS, Q, K, by)[i]
         equal(name, seen, _match_back(right_gS, Q, K, 2)[i], causes)
 
-    heads = draw.array(2, 2, 3, 4), draw.array(2, 2, 5, 4), draw.array(2, 2, 5, 6)
+    heads = draw.array(2, 2, 3, 7), draw.array(2, 2, 5, 7), draw.array(2, 2, 5, 6)
     g = draw.array(2, 2, 3, 6)
     _, A = attention(*heads, return_weights=True)
     with in_front():
         parts = each(what, answer(g, *heads, A), *NAMES)
         for name, seen, want in zip(NAMES, parts, attention_backward(g, *heads, A), strict=True):
-            equal(name, seen, want)
+            own = f"here d_k is 7, and {name} is divided by 2: is it a number of your own?"
+            equal(name, seen, want, {own: want * math.sqrt(7) / 2})
 
     for masked, with_mask in (
         (np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 1, 0]], bool), "with a mask"),

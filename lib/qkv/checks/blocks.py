@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from itertools import combinations, product
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -32,7 +33,16 @@ def try_layer_norm(answer: Answer, draw: Draw) -> Iterable[object]:
     x = draw.tensor(3, 5) + 2 * draw.tensor(3, 1)
     gain, bias = 0.5 + draw.tensor(5).abs(), draw.tensor(5)
     eps = 0.1
-    normed = answer(x, gain, bias, eps)
+    try:
+        normed = answer(x, gain, bias, eps)
+    except Wrong as wrong:
+        if "must match the size of tensor" not in str(wrong):
+            raise
+        line = str(wrong).partition("; the line is ")[2]
+        raise Wrong(
+            "it stops with RuntimeError: sizes 5 and 3 do not fit; did a mean lose its axis? "
+            f"keepdim=True keeps it{'; ' + shorten(line, 60) if line else ''}"
+        ) from None
     mean, centred = x.mean(-1, keepdim=True), x - x.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)
     root = (variance + eps).sqrt()
@@ -98,6 +108,13 @@ def try_layer_norm(answer: Answer, draw: Draw) -> Iterable[object]:
             "the gain is divided by: multiply": scaled / gain + bias,
             "the mean is added again at the end": gain * scaled + bias + mean,
             "1 is added to the gain": (1 + gain) * scaled + bias,
+            "brackets are missing: (x - mean) as a whole is divided": gain * x - mean / root + bias,
+            "brackets are missing: (x - mean) is divided before the gain multiplies": (
+                gain * (x - mean / root) + bias
+            ),
+            "gain and bias come before the norm: they come last": lambda: layer_norm(
+                gain * x + bias, gain.new_ones(5), gain.new_zeros(5), eps
+            ),
         },
     )
     batch = draw.tensor(2, 3, 5)
@@ -417,6 +434,10 @@ def try_stack(answer: Answer, draw: Draw) -> Iterable[object]:
         for block, W in zip(blocks, known, strict=True):
             block.W.copy_(W)
     out = run(x)
+    holds(
+        ran[-n:] == blocks,
+        "at each call other blocks run: make them once, in __init__, not in forward",
+    )
 
     def passed(between: Layer, x: Tensor = x) -> Tensor:
         for block in blocks:
@@ -449,6 +470,9 @@ def try_stack(answer: Answer, draw: Draw) -> Iterable[object]:
             },
         )
     _learns(model, x)
+    ran.clear()
+    Answer("what stack returns", answer(make_block, 2, norm), ())(x)
+    holds(len(ran) == 2, f"with n = 2, {len(ran)} blocks run")
     return numbers("out", out)[0, 0, :3]
 
 
@@ -463,9 +487,9 @@ def _is_module(model: object) -> None:
     if isinstance(model, type):
         raise Wrong(f"stack returns the class {model.__name__}: return a module made from it")
     if not isinstance(model, nn.Module):
+        kind = "function" if callable(model) else type(model).__name__
         raise Wrong(
-            f"stack returns a {type(model).__name__}, expected an nn.Module: "
-            "else no optimiser finds the parameters"
+            f"stack returns a {kind}, expected an nn.Module: else no optimiser finds the parameters"
         )
     if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
         raise Wrong(
@@ -479,7 +503,8 @@ def _is_registered(model: nn.Module, blocks: list[_Block], norm: nn.LayerNorm) -
     missing = sum(id(block.W) not in found for block in blocks)
     holds(
         missing < len(blocks),
-        "the stack's parameters() hold no block: a plain list hides them, nn.ModuleList does not",
+        "the stack's parameters() hold no block: make them once, in __init__, "
+        "and note that a plain list hides them; nn.ModuleList does not",
     )
     holds(missing == 0, f"the stack's parameters() lack {missing} of {len(blocks)} blocks")
     gains = [p for p in model.parameters() if p.shape == norm.bias.shape]

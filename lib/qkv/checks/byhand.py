@@ -127,6 +127,15 @@ def _variants(g: Numbers, x: Numbers, gain: Numbers, eps: float) -> dict[str, Nu
         "the term through the spread is missing: take x_hat * mean(g * x_hat) away": (
             three(g_hat, s, spread=0)
         ),
+        "the gain is missing in the mean of g: it multiplies g first": (
+            (g_hat - g.mean(-1, keepdims=True) - x_hat * shared) / s
+        ),
+        "the gain is missing in the spread's mean: it multiplies g first": (
+            (g_hat - mean_g - x_hat * (g * x_hat).mean(-1, keepdims=True)) / s
+        ),
+        "the spread's term alone is divided by s: brackets round all three": (
+            g_hat - mean_g - x_hat * shared / s
+        ),
         "two terms are missing, through the mean and through the spread": g_hat / s,
         "the term through the mean is added: take it away": three(g_hat, s, mean=-1),
         "the term through the spread is added: take it away": three(g_hat, s, spread=-1),

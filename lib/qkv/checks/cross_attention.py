@@ -111,6 +111,7 @@ def try_cross_attention(answer: Answer, draw: Draw) -> Iterable[object]:
         ),
         "W_K makes the queries too: Q takes W_Q": attention(x_q @ W_K, K, V),
         "W_K makes the values too: V takes W_V": attention(Q, K, x_kv @ W_K),
+        "W_K and W_V are exchanged": attention(Q, V, K),
         "the source's own vectors are blended: make values of them with W_V": (
             attention(Q, K, x_kv)
         ),
@@ -175,6 +176,16 @@ def try_cross_attention(answer: Answer, draw: Draw) -> Iterable[object]:
     moved = torch.where(keep[..., None], x_kv, 2 * draw.tensor(4, 4, 4))
     with likely("a padding of the source was changed, and it must not count"):
         equal("the output", answer(x_q, moved, W_Q, W_K, W_V, keep), padded)
+    # For one query, 20 is taken off the score of each word and added to that of each padding.
+    towards = Q[:, :1] @ W_K.T  # [B, 1, width]
+    towards = towards * 40 / (towards @ W_K @ Q[:, :1].mT)  # its own score is 20
+    loud = torch.where(keep[..., None], x_kv - towards, x_kv + towards)
+    asks = x_q[:, :1].repeat(1, 4, 1)
+    want = cross_attention(asks, loud, W_Q, W_K, W_V, keep)
+    with likely(
+        "words' scores are near -20 here, and a padding with 20 must not count: hide it with -inf"
+    ):
+        equal("the output", answer(asks, loud, W_Q, W_K, W_V, keep), want)
 
     # Now all sizes are unlike: B 2, n_q 3, n_kv 5, widths 6 and 4, d_k 8, d_v 7.
     x_q, x_kv, keep = draw.tensor(2, 3, 6), draw.tensor(2, 5, 4), _keep(5, 2)
@@ -229,11 +240,11 @@ def try_alignment(answer: Answer, draw: Draw) -> Iterable[object]:
     target = [french[i] for i in draw.order(7)[:3]]
     target += [target[0], "_"]  # the first word comes once more
     source = [english[i] for i in draw.order(7)[:4]] + ["_", "_"]
-    # One place of the source is looked at twice, one never. No word gets more than half of a
-    # row; in row 1 and in the last a padding gets most.
+    # One place of the source is looked at twice, one never; the word that comes twice looks at
+    # two. No word gets more than half of a row; in row 1 and in the last a padding gets most.
     scores = torch.tensor(draw.rng.uniform(0.0, 0.2, (5, 6)), dtype=torch.float32)
     first, second, third, _ = draw.order(4)
-    places = [first, second, third, first]
+    places = [first, second, third, second]
     for i, j in enumerate(places):
         scores[i, j] = 1.0 + 0.1 * i
     scores[1, 4], scores[4, 5] = 1.5, 1.2
@@ -283,6 +294,13 @@ def try_alignment(answer: Answer, draw: Draw) -> Iterable[object]:
             holds(seen not in faults, cause)
         i = next(i for i, pair in enumerate(want) if seen[i] != pair)
         raise Wrong(f"pair {i} is {seen[i]}, expected {want[i]}; row {i} of A decides it alone")
+    # The same pairs, with the padding at the front of both sentences.
+    front = answer(A.roll((1, 2), (0, 1)), source[-2:] + source[:-2], target[-1:] + target[:-1])
+    holds(
+        _pairs(front) == want,
+        'where "_" stands in front other pairs come out: are places among the words looked up '
+        "among all, or the first places taken?",
+    )
     words = ["_", *french, *english]
     return [float(len(seen)), *draw.weighed([words.index(word) for pair in seen for word in pair])]
 

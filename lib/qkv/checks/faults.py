@@ -25,7 +25,13 @@ def numbers(what: str, value: object) -> Numbers:
             return value.detach().cpu().to(torch.float64).numpy()
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError):
-        raise Wrong(f"{what} is a {type(value).__name__}, expected numbers") from None
+        raise Wrong(f"{what} is {kind(value)}, expected numbers") from None
+
+
+def kind(value: object) -> str:
+    """Of which type a value is, in words: "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def has_shape(
@@ -66,7 +72,10 @@ def equal(
     gap = np.where(np.isfinite(want), abs(seen - want), 0)
     worst = np.unravel_index(gap.argmax(), gap.shape)
     place = f"[{', '.join(str(int(i)) for i in worst)}]" if worst else ""
-    raise Wrong(f"{what}{place} is {seen[worst]:.3f}, expected {want[worst]:.3f}")
+    pair = float(seen[worst]), float(want[worst])
+    digits = 0 if all(map(float.is_integer, pair)) else 3
+    told = [f"{round(number, digits) + 0.0:.{digits}f}" for number in pair]  # -0 becomes 0
+    raise Wrong(f"{what}{place} is {told[0]}, expected {told[1]}")
 
 
 def close(seen: Numbers, want: Numbers, tolerance: float) -> bool:

@@ -72,7 +72,7 @@ def try_combine(answer: Answer, draw: Draw) -> Iterable[object]:
     seen = []
     for B, n in ((4, 4), (2, 5), (1, 4)):  # with B = n or B = 1 broadcasting hides a mistake
         causal, keep = masks.causal(n), _keep(draw, B, n)
-        what = f"combine(causal, keep) with causal [{n}, {n}], keep [{B}, {n}]"
+        what = f"combine of causal [{n}, {n}] and keep [{B}, {n}]"
         mask = answer(causal, keep)
         has_shape(
             what,
@@ -82,10 +82,8 @@ def try_combine(answer: Answer, draw: Draw) -> Iterable[object]:
                 "the axis for the heads is missing: keep[:, None, None, :]": [B, n, n],
                 "each sentence has a mask of its own: keep[:, None, None, :]": [n, n],
                 "the sentences stand in front, then the heads": [1, B, n, n],
-                "this is the padding alone, for all queries: the causal mask is missing": (
-                    [B, 1, 1, n]
-                ),
-                "this is the padding alone: the causal mask is missing": [B, n],
+                "the causal mask is missing, and this is the padding alone": [B, 1, 1, n],
+                "the causal mask is missing: this is the padding alone": [B, n],
             },
         )
         columns, rows = keep[:, None, None, :], keep[:, None, :, None]
@@ -138,14 +136,14 @@ def _keep(draw: Draw, B: int, n: int) -> Tensor:
 @exercise("masked_attention", attention, never=("scaled_dot_product_attention", "attention"))
 def try_masked_attention(answer: Answer, draw: Draw) -> Iterable[object]:
     """Q [..., n_q, d_k], K [..., n_kv, d_k], V [..., n_kv, d_v], mask -> [..., n_q, d_v]."""
-    Q, K, V = draw.tensor(3, 4), draw.tensor(5, 4), draw.tensor(5, 6)
+    Q, K, V = draw.tensor(3, 7), draw.tensor(5, 7), draw.tensor(5, 6)
     mask = torch.ones(3, 5, dtype=torch.bool)
     swap = draw.whole(0, 1)
     for row in range(3):  # each query misses two keys of five, and each key has who sees it
         mask[row, [row, 3 + (row + swap) % 2]] = False
     output = answer(Q, K, V, mask)
     has_shape("masked_attention(Q, K, V, mask)", output, [3, 6], {"these are the weights": [3, 5]})
-    scores, hidden = Q @ K.T / 2, ~mask
+    scores, hidden = Q @ K.T / math.sqrt(7), ~mask
     A, right = scores.softmax(-1), attention(Q, K, V, mask)
     minus = scores.masked_fill(hidden, -math.inf)
     equal(
@@ -158,18 +156,27 @@ def try_masked_attention(answer: Answer, draw: Draw) -> Iterable[object]:
                 attention(Q, K, V, hidden)
             ),
             "the mask comes after the softmax: rows no longer sum to 1": (A * mask) @ V,
-            "the hidden scores are 0, and a score of 0 gets a share: fill with -inf": (
+            "the hidden scores are 0, and a score of 0 gets a share: fill with the lowest number": (
                 scores.masked_fill(hidden, 0).softmax(-1) @ V
             ),
+            "the hidden scores are 0, and their share is lost: fill with the lowest number": (
+                (scores * mask).softmax(-1) * mask @ V
+            ),
+            "nothing is left: fill where the mask is False, ~mask": torch.zeros(3, 6),
             "the hidden scores are only 1 lower: add 0 where one may attend, -inf elsewhere": (
                 (scores + mask.float()).softmax(-1) @ V
             ),
-            "0 * -inf is NaN: fill with -inf, do not multiply": torch.full((3, 6), math.nan),
+            "0 * -inf is NaN: fill, do not multiply": torch.full((3, 6), math.nan),
             "the weights of all hidden keys are 1: fill before the softmax": (
                 A.masked_fill(hidden, 1) @ V
             ),
-            "the scores are not divided by sqrt(d_k)": attention(2 * Q, K, V, mask),
-            "the scores are divided by d_k, not by its square root": attention(Q / 2, K, V, mask),
+            "the scores are not divided by sqrt(d_k)": attention(Q * 7**0.5, K, V, mask),
+            "the scores are divided by d_k, not by its square root": (
+                attention(Q / 7**0.5, K, V, mask)
+            ),
+            "the scores are divided by 2: divide by sqrt(d_k), and here d_k is 7": (
+                attention(Q * 7**0.5 / 2, K, V, mask)
+            ),
             "each column of the weights sums to 1, not each row: softmax over the keys, dim=-1": (
                 minus.softmax(0) @ V
             ),
@@ -180,7 +187,8 @@ def try_masked_attention(answer: Answer, draw: Draw) -> Iterable[object]:
     _empty(answer, Q, K, V, mask)
     half = [x.half() for x in (Q, K, V)]
     with likely(
-        "float16 ends at -65504, and what you make must have the scores' dtype: fill with -inf"
+        "what you make must have the scores' dtype, and float16 ends at -65504: fill with "
+        "torch.finfo(scores.dtype).min"
     ):
         equal("masked_attention in float16", answer(*half, mask), right, tolerance=2e-2)
     return numbers("output", output)[0, :3]
@@ -189,12 +197,15 @@ def try_masked_attention(answer: Answer, draw: Draw) -> Iterable[object]:
 def _loud(answer: Answer, Q: Tensor, K: Tensor, V: Tensor) -> None:
     """For query 0, a hidden key with a score of 200; then all scores lower by 200."""
     only = torch.tensor([[True, False, True, True, True]])
-    right, far = attention(Q[:1], K, V, only), 400 * Q[0] / Q[0].square().sum()
+    right, far = attention(Q[:1], K, V, only), 200 * 7**0.5 * Q[0] / Q[0].square().sum()
     loud = K.clone()
     loud[1] = far
     with likely("a hidden key with a score of 200 must not matter: hide it before the softmax"):
         equal("the output of query 0", answer(Q[:1], loud, V, only), right)
-    with likely("where all scores are near -200 the hidden key must not win: fill with -inf"):
+    with likely(
+        "all scores are near -200 here, and the hidden key must not win: fill with "
+        "torch.finfo(scores.dtype).min"
+    ):
         equal("the output of query 0", answer(Q[:1], K - far, V, only), right, tolerance=5e-3)
 
 
@@ -203,12 +214,22 @@ def _axes(answer: Answer, draw: Draw) -> None:
     Q, K, V = draw.tensor(2, 3, 2, 4), draw.tensor(2, 3, 5, 4), draw.tensor(2, 3, 5, 6)
     keep = torch.tensor([[True, True, True, False, False], [False, True, True, True, True]])
     window = torch.ones(2, 5, dtype=torch.bool).tril(2)
-    with likely("axes in front stay as they are: K.mT turns the last two alone"):
-        equal(
-            "masked_attention of a batch, Q [3, 2, 4], mask [2, 5]",
-            answer(Q[0], K[0], V[0], window),
-            attention(Q[0], K[0], V[0], window),
-        )
+    try:
+        found = answer(Q[0], K[0], V[0], window)
+    except Wrong as wrong:
+        filled = "[~mask] does not broadcast, masked_fill does"
+        turned = "axes in front stay as they are: is there K.T, not K.mT?"
+        raise Wrong(f"{wrong}: {filled if 'IndexError' in str(wrong) else turned}") from None
+    equal(
+        "masked_attention of a batch, Q [3, 2, 4], mask [2, 5]",
+        found,
+        attention(Q[0], K[0], V[0], window),
+        {
+            "in a batch softmax ran over the queries: its axis is the last, dim=-1, not dim=1": (
+                (Q[0] @ K[0].mT / 2).masked_fill(~window, -math.inf).softmax(1) @ V[0]
+            )
+        },
+    )
     with likely("the mask broadcasts against the scores [2, 3, 2, 5], as it is"):
         columns = keep[:, None, None, :]
         equal(
@@ -248,12 +269,18 @@ def _empty(answer: Answer, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor) -> Non
     except Wrong as wrong:  # NumPy refuses them, and has no slopes to spoil
         holds("requires grad" in str(wrong), str(wrong))
         return
-    if isinstance(output, Tensor) and output.grad_fn is not None:
-        slopes = torch.autograd.grad(output.sum(), _leaves(output))
+    if isinstance(output, Tensor):
+        leaves = _leaves(output)
+        for name, x in zip("QKV", inputs, strict=True):
+            holds(
+                any(leaf.shape == x.shape for leaf in leaves),  # no two shapes are alike
+                f"no slope reaches {name}: is there a detach, item or tolist?",
+            )
+        slopes = torch.autograd.grad(output.sum(), leaves)
         holds(
             all(bool(slope.isfinite().all()) for slope in slopes),
-            "with a row that may see nothing the output is right, but slopes are NaN: a NaN that "
-            "is mended at the end still spoils them, so mend the scores or the weights",
+            "with a row that may see nothing the slopes are NaN: a NaN mended at the end still "
+            "spoils them, so mend the scores or the weights",
         )
 
 
@@ -285,6 +312,7 @@ def leaks(model: Model, x: Tensor) -> bool:
 def try_leaks(answer: Answer, draw: Draw) -> Iterable[object]:
     """model: [n, d_model] -> [n, d_model], x [n, d_model] -> whether the future leaks."""
     x = draw.tensor(6, 8) / 2
+    wrong: list[bool] = []
 
     def asked(model: Model, leaking: bool, cause: str) -> bool:
         verdict = answer(model, x)
@@ -294,16 +322,20 @@ def try_leaks(answer: Answer, draw: Draw) -> Iterable[object]:
             f"leaks(model, x) is {verdict}, expected True or False",
         )
         said = bool(found.reshape(()))
+        wrong.append(said != leaking)
         holds(said == leaking, f"leaks(model, x) is {said}, expected {leaking}: {cause}")
         return said
 
-    return draw.weighed(
-        verdicts(
-            draw,
-            [
-                partial(asked, model, leaking, cause)
-                for models, leaking in ((HONEST, False), (LEAKING, True))
-                for cause, model in models.items()
-            ],
+    cases = [
+        partial(asked, model, leaking, cause)
+        for models, leaking in ((HONEST, False), (LEAKING, True))
+        for cause, model in models.items()
+    ]
+    try:
+        return draw.weighed(verdicts(draw, cases))
+    except Wrong:
+        holds(
+            sum(wrong) < len(cases),
+            "each verdict is the wrong way round: True means that the future leaks",
         )
-    )
+        raise

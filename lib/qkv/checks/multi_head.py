@@ -49,28 +49,30 @@ def _merge_in_turn(heads: Tensor) -> Tensor:
 @exercise("split_heads", split_heads)
 def try_split_heads(answer: Answer, draw: Draw) -> Iterable[object]:
     """x [..., n, d], h -> [..., h, n, d / h]."""
-    x = torch.arange(12.0).view(3, 4)
-    heads = answer(x, 2)
+    x = torch.arange(24.0).view(4, 6)
+    heads = answer(x, 3)
     has_shape(
-        "split_heads of x [3, 4] with h = 2",
+        "split_heads of x [4, 6] with h = 3",
         heads,
-        [2, 3, 2],
+        [3, 4, 2],
         {
-            "the heads stand behind the tokens still: exchange these two axes": [3, 2, 2],
-            "the numbers of a head are its last axis, tokens the one before": [2, 2, 3],
+            "the heads stand behind the tokens still: exchange these two axes": [4, 3, 2],
+            "the numbers of a head are its last axis, tokens the one before": [3, 2, 4],
+            "there are h heads, here 3, and each is d / h wide, here 2": [2, 4, 3],
+            "these are other axes: count them from the end, and exchange -3 and -2": [4, 2, 3],
         },
     )
     equal(
-        "split_heads of 0 … 11 as [3, 4], with h = 2,",
+        "split_heads of 0 … 23 as [4, 6], h = 3: heads",
         heads,
-        split_heads(x, 2),
+        split_heads(x, 3),
         {
             "numbers of token 1 sit in token 0's row: cut the last axis in two first, then "
-            "exchange axes": _split_by_view(x, 2),
-            "head 0 has each token's numbers 0 and 2: a head's numbers lie side by side": (
-                _split_in_turn(x, 2)
+            "exchange axes": _split_by_view(x, 3),
+            "head 0 has each token's numbers 0 and 3: a head's numbers lie side by side": (
+                _split_in_turn(x, 3)
             ),
-            "the heads stand in the wrong order": split_heads(x, 2).flip(0),
+            "the heads stand in the wrong order": split_heads(x, 3).flip(0),
         },
     )
     for shape, h in (([2, 5, 6], 3), ([2, 3, 4, 8], 2)):
@@ -107,7 +109,10 @@ def try_merge_heads(answer: Answer, draw: Draw) -> Iterable[object]:
         merged,
         [3, 4],
         {
-            "the heads are added up or averaged: put them side by side": [3, 2],
+            "the heads are added up or averaged, or one is picked: put them side by side": [3, 2],
+            "these are rows of heads: first exchange the axes of heads and tokens, -3 and -2": (
+                [2, 6]
+            ),
             "the heads stand below each other: put them side by side": [6, 2],
             "each token has a row: tokens are the first axis": [4, 3],
             "the heads stand behind the tokens; now make one axis of the last two": [3, 2, 2],
@@ -140,6 +145,12 @@ def try_merge_heads(answer: Answer, draw: Draw) -> Iterable[object]:
                 "in a batch tokens are mixed: exchange the axes of heads and tokens, not of "
                 "others": _merge_by_view(batch)
             },
+        )
+    with likely("an axis of size 1 stays"):
+        equal(
+            "merge_heads of heads [1, 2, 1, 3]",
+            answer(one := draw.tensor(1, 2, 1, 3)),
+            (merge_heads(one)),
         )
     turned = draw.tensor(2, 4, 3, 5).transpose(1, 2)  # not contiguous
     with likely("here the numbers do not lie in order in memory: reshape, not view"):
@@ -237,6 +248,12 @@ def try_multi_head(answer: Answer, draw: Draw) -> Iterable[object]:
         "each head takes every second column: a head's columns lie side by side": in_turn,
         "a head's columns lie side by side in W_Q, W_K, W_V, and its rows in W_O": (
             wrongly(merge=_merge_in_turn)
+        ),
+        "a head's columns lie side by side: Q, K and V are split into every second one": (
+            wrongly(split=_split_in_turn)
+        ),
+        "the heads are merged in the wrong order: head 0 comes first": (
+            wrongly(merge=lambda heads: merge_heads(heads.flip(-3)))
         ),
         "batch and heads are exchanged: sentences get each other's heads": (
             merge_heads(heads_first) @ W_O
@@ -379,7 +396,7 @@ def _heads_before_batch(heads: Tensor) -> Tensor:
     return merge_heads(heads.transpose(0, 1).reshape(B, h, *heads.shape[2:]))
 
 
-OTHERS = "change one query, and see whether other outputs move"
+OTHERS = "change one query, in a clone, and see whether other outputs move"
 ORDER = "shuffle the tokens of x_kv, and see whether an output moves"
 BATCH = "change one sentence of a batch, and see whether other sentences' outputs move"
 
@@ -420,8 +437,8 @@ def try_is_broken(answer: Answer, draw: Draw) -> Iterable[object]:
             asked,
             Black(draw, h, size),
             False,
-            f"a right module with {h} head{'s' if h > 1 else ''} is called broken: mind that "
-            "rounding moves last digits, and that an output follows its own query",
+            f"a right module with {h} head{'s' if h > 1 else ''} is called broken: rounding moves "
+            "last digits, an output follows its own query, and z = x is no clone",
         )
         for h, size in ((2, 1.0), (4, 1.0), (1, 1.0), (8, 3.0))
     ]

@@ -12,7 +12,7 @@ from qkv.attention import MultiHeadAttention
 from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
-from qkv.checks.faults import equal, has_shape, holds, likely, numbers
+from qkv.checks.faults import Wrong, equal, has_shape, holds, likely, numbers
 from qkv.checks.verdicts import verdicts
 from qkv.layers import sinusoids
 from qkv.masks import causal
@@ -146,6 +146,9 @@ def try_positioned(answer: Answer, draw: Draw) -> Iterable[object]:
             "the words are not multiplied by sqrt(d): the positions drown them": X + P,
             "the words are divided by sqrt(d): multiply": X / math.sqrt(d) + P,
             "the words are multiplied by d, not by its square root": X * d + P,
+            "words are multiplied by the root of the number of words: it is of d, their width": (
+                X * 3 + P
+            ),
             "words are multiplied by the root of n or B: it is of d, their width": (
                 X * math.sqrt(n) + P
             ),
@@ -168,8 +171,8 @@ def try_positioned(answer: Answer, draw: Draw) -> Iterable[object]:
             ),
         },
     )
-    ids = draw.ids(9, 2, 7)
-    with likely("here two sentences have seven tokens each"):
+    table, ids = table[:5], draw.ids(5, 2, 7)
+    with likely("here two sentences have seven tokens each, and the table has five rows"):
         output = answer(ids, table)
         has_shape("the output", output, [2, 7, d])
         equal("the output", output, positioned(ids, table))
@@ -217,13 +220,19 @@ def try_rotary(answer: Answer, draw: Draw) -> Iterable[object]:
     output = answer(row, places)
     has_shape("rotary of x [1, 8]", output, [1, d])
     equal(
-        f"the row of position {r}, turned by {k},",
+        f"rotary of the row of position {r} by {k}",
         output,
         turned,
         {
             "the clock runs backwards, to position r - k: change the signs of the sines": (
                 _turned(row, places, back=True)
             ),
+            "the sines have one sign: a gets plus b sin, b gets minus a sin": torch.stack(
+                [even * angle.cos() + odd * angle.sin(), odd * angle.cos() + even * angle.sin()], -1
+            ).flatten(-2),
+            "the sines have one sign: plus for a, minus for b": torch.stack(
+                [even * angle.cos() - odd * angle.sin(), odd * angle.cos() - even * angle.sin()], -1
+            ).flatten(-2),
             "all pairs turn by the same angle: pair i turns by p / 10000 ** (2i / d)": (
                 _turned(row, places, lambda even: even * 0)
             ),
@@ -318,6 +327,17 @@ class Looks(Stack):
         return blended
 
 
+class Distinct(Stack):
+    """A full layer for distinct tokens; a swap by y[i], y[j] = y[j], y[i] makes two alike."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, 8] -> [n, 8]."""
+        if x.dim() == 2 and len(set(map(tuple, x.tolist()))) < len(x):
+            raise Wrong("two tokens have become one: a swap copies a row twice, so use x[order]")
+        blended: Tensor = super().forward(x)
+        return blended
+
+
 def sees_order(layer: Callable[[Tensor], Tensor], x: Tensor) -> bool:
     """Exchange any two tokens before the last, and see whether its output moves."""
     n, last = len(x), layer(x)[-1]
@@ -336,7 +356,7 @@ def try_sees_order(answer: Answer, draw: Draw) -> Iterable[object]:
     alike, mirrored = torch.stack([a, a, b, c, last]), torch.stack([a, b, b, a, last])
     follow = "keep the last token in its place, look at its output alone, and allow for rounding"
     cases: dict[str, tuple[Stack, Tensor, bool, str]] = {
-        "full self-attention": (Stack(draw, 1), x, False, follow),
+        "full self-attention": (Distinct(draw, 1), x, False, follow),
         "a stack of two full layers": (Stack(draw, 2), x, False, follow),
         "one causal layer": (
             Stack(draw, 1, mask=True),
@@ -356,13 +376,13 @@ def try_sees_order(answer: Answer, draw: Draw) -> Iterable[object]:
             True,
             "it has no positions, and yet the last output moves when the others change places",
         ),
-        "a layer with positions, where the first two tokens are equal,": (
+        "a layer with positions, where two tokens are equal,": (
             Stack(draw, 1, places=True),
             alike,
             True,
             "to exchange equal tokens shows nothing, so try other orders too",
         ),
-        "a layer with positions, where the tokens before the last are a, b, b, a,": (
+        "a layer with positions, on tokens a, b, b, a, c,": (
             Stack(draw, 1, places=True),
             mirrored,
             True,
@@ -379,6 +399,12 @@ def try_sees_order(answer: Answer, draw: Draw) -> Iterable[object]:
             x,
             True,
             "try orders that move that token too",
+        ),
+        "a layer that also looks at the last a of a, b, c, a, d": (
+            Looks(draw, -2),
+            torch.stack([a, b, c, a, last]),
+            True,
+            "exchange each two, not the first token alone",
         ),
     }
 

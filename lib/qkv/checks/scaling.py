@@ -42,11 +42,24 @@ def try_spread(answer: Answer, draw: Draw) -> Iterable[object]:
     wide, narrow = seen(256), seen(small)
     _root("spread(256", wide, 256)
     _root(f"spread({small}", narrow, small)
+    torch.manual_seed(seed)  # now PyTorch's own generator stands elsewhere, and g as before
     holds(
         math.isclose(first, seen(64), rel_tol=1e-4),
-        "two generators of one seed give two spreads: draw with generator=g",
+        "the same seed gives another number: is generator=g given to both draws?",
     )
     holds(first != seen(64, seed + 1), "every seed gives the same spread: draw with generator=g")
+    # Where the width is 2, one query for all keys gives another spread with each seed.
+    alike = [abs(seen(2, seed + i) / math.sqrt(2) - 1) < 0.2 for i in range(5)]
+    holds(
+        all(alike),
+        "where d_k is 2 the spread changes much from seed to seed: does one query meet all keys? "
+        "Draw n queries",
+    )
+    few = [answer(64, 2, torch.Generator().manual_seed(seed + i)) for i in range(8)]
+    holds(
+        not all(_near(scalar("spread(64, 2, g)", found), 8) for found in few),
+        "with n = 2 the spread is as steady as with 2000: draw n queries and n keys",
+    )
     return draw.weighed([round(narrow), round(wide / 4)])
 
 
@@ -82,7 +95,7 @@ def _near(seen: float, value: float) -> bool:
 
 def entropy(p: Tensor) -> Tensor:
     """-sum of p ln p over the last axis, where a p of 0 counts as 0."""
-    return -(p * p.log().masked_fill(p == 0, 0)).sum(-1)
+    return 0 - (p * p.log().masked_fill(p == 0, 0)).sum(-1)  # 0, not -0
 
 
 @exercise("entropy", entropy, never=("entr", "special_entr", "entropy"))
@@ -190,6 +203,10 @@ def try_softmax_slopes(answer: Answer, draw: Draw) -> Iterable[object]:
             "this is how the scores move: take their softmax": torch.eye(4),
             "these are slopes of the logarithms of the weights": (
                 (s + nudges).log_softmax(-1) - (s - nudges).log_softmax(-1)
+            )
+            / (2 * eps),
+            "the softmax runs down the columns: each row is a list of weights, dim=-1": (
+                (s + nudges).softmax(0) - (s - nudges).softmax(0)
             )
             / (2 * eps),
             "the nudges pile up: nudge a fresh copy of s for each score": (

@@ -50,6 +50,12 @@ def _one_column(x: Tensor) -> Tensor:
     return torch.cat([_causal(x)[..., :-1], last], dim=-1)
 
 
+def _cancelling(x: Tensor) -> Tensor:
+    """What one column gains the other loses."""
+    mean = x.mean((-2, -1), keepdim=True)[..., 0]  # [..., 1]: of the future too
+    return _causal(x) + torch.stack([mean, -mean], -1) @ torch.eye(2, x.shape[-1])
+
+
 HONEST: Mapping[str, Model] = {
     "it is causal; leave the past as it is, and compare only what stands before the change": (
         _causal
@@ -63,13 +69,14 @@ HONEST: Mapping[str, Model] = {
     ),
 }
 LEAKING: Mapping[str, Model] = {
-    "every token sees all; put other numbers in the future, and see what moves before it": _with(
-        _full
-    ),
+    "every token sees all; put other numbers in the future, and see with abs what moves before "
+    "it": _with(_full),
+    "movements of two columns cancel in a sum; take abs first": _cancelling,
     "its mask is inverted": _with(lambda n: ~masks.causal(n)),
     "every token sees the next one": _with(lambda n: _full(n).tril(1)),
     "token 0 sees token 1, and no other looks ahead; try every cut": _also(0, 1),
-    "the last but one sees the last; compare all that stands before the change": _also(-2, -1),
+    "the last but one sees the last; try every cut, the last too, and compare all that stands "
+    "before it": _also(-2, -1),
     "token 0 sees the last token; compare all that stands before the change": _also(0, -1),
     "the mean of all tokens is taken off each; give the future other numbers, not the same in "
     "another order": lambda x: _causal(x - x.mean(-2, keepdim=True)),

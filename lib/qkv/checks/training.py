@@ -72,12 +72,12 @@ def try_shift(answer: Answer, draw: Draw) -> Iterable[object]:
 
 
 class Guesser(nn.Module):
-    """A small model with slopes: logits [B, n, vocab] from a source and a decoder's input."""
+    """A small model with slopes: logits [B, n, 8] from a source and a decoder's input."""
 
     def __init__(self, draw: Draw) -> None:
         super().__init__()
         self.source, self.target = nn.Parameter(draw.tensor(5, 4)), nn.Parameter(draw.tensor(8, 4))
-        self.to_vocab = nn.Parameter(draw.tensor(4, 7))
+        self.to_vocab = nn.Parameter(draw.tensor(4, 8))
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         x = self.source[source].mean(1, keepdim=True) + self.target[target]  # [B, n, 4]
@@ -154,9 +154,13 @@ def _losses(model: Guesser, source: Tensor, target: Tensor, start: int) -> dict[
         "the last token leaks to the front of the decoder's input": with_input(target.roll(1, 1)),
         "the target is shifted the wrong way: the start id belongs in front": with_input(ahead),
         "the loss is compared with the shifted target: the answers are the target itself": lambda: (
-            F.cross_entropy(
-                F.pad(logits().flatten(0, 1), (0, 1), value=-1e9), shift(target, start).flatten()
-            )
+            cross_entropy(logits(), shift(target, start))
+        ),
+        "the answers are shifted, and not the decoder's input: it is the other way round": lambda: (
+            cross_entropy(model(source, target), shift(target, start))
+        ),
+        "the id 0 is left out of the loss: all positions count, padding too": lambda: (
+            F.cross_entropy(logits().flatten(0, 1), target.flatten(), ignore_index=0)
         ),
         "the loss is the sum over the positions: take the mean": lambda: (
             cross_entropy(logits(), target) * target.numel()
@@ -171,7 +175,7 @@ def _losses(model: Guesser, source: Tensor, target: Tensor, start: int) -> dict[
             logits().softmax(-1), target
         ),
         "logits and target do not fit position for position: flatten(0, 1), no transpose": lambda: (
-            F.cross_entropy(logits().mT.reshape(-1, 7), target.flatten())
+            F.cross_entropy(logits().mT.reshape(-1, 8), target.flatten())
         ),
         "only the last position counts: take the mean over all": lambda: F.cross_entropy(
             logits()[:, -1], target[:, -1]
@@ -195,6 +199,7 @@ def try_train_step(answer: Answer, draw: Draw) -> Iterable[object]:
     start, rate = 7, 0.5
     source = draw.ids(5, 3, 4)
     target = draw.ids(7, 3, 4)
+    target.view(-1)[draw.order(12)[:7]] = torch.arange(7)  # each id, so that leaving one out shows
     with torch.enable_grad():
         model = Guesser(draw)
         optimiser = Walk(model.parameters(), lr=rate)
@@ -213,7 +218,8 @@ def try_train_step(answer: Answer, draw: Draw) -> Iterable[object]:
             )
             slopes.append(slope)
             after = before - rate * slope
-            result = numbers("train_step", answer(model, optimiser, source, target, start))
+            value = answer(model, optimiser, source, target, start)
+            result = numbers("train_step", value)
             result = result.reshape(()) if result.size == 1 else result
             with torch.no_grad():
                 now = model.vector()
@@ -221,6 +227,15 @@ def try_train_step(answer: Answer, draw: Draw) -> Iterable[object]:
                 if not close(late.numpy(), number(loss).numpy(), 1e-3):
                     causes["this is the loss after the step: keep the one before it"] = late
             equal(where + "the loss", result, loss, causes, tolerance=1e-4)
+            holds(
+                not isinstance(value, str | list | tuple),
+                f"the loss is a {type(value).__name__}, expected a number",
+            )
+            graph = isinstance(value, Tensor) and value.requires_grad
+            holds(
+                not graph,
+                "the loss is right, but still a tensor with its graph: loss.item() is the number",
+            )
             graded = any(p.grad is not None for p in model.parameters())
             equal(
                 where + "the parameters",
@@ -347,19 +362,17 @@ def _written(
 
 
 def _miswritten(
-    model: Any, source: Tensor, start: int, end: int, limit: int
+    right: Tensor, model: Any, source: Tensor, start: int, end: int, limit: int
 ) -> dict[str, Callable[[], Tensor]]:
     given = (model, source, start, end, limit)
 
     def never(ended: Tensor) -> bool:
         return False
 
-    def right() -> Tensor:
-        return _written(*given)
-
+    all_ended = right.shape[1] < limit
     on = "after its end a row writes on: fill it with end"
     return {
-        "the start id is still in front: cut it off": lambda: F.pad(right(), (1, 0), value=start),
+        "the start id is still in front: cut it off": lambda: F.pad(right, (1, 0), value=start),
         "it stops when the first row has ended: the others go on": lambda: _written(
             *given, stop=lambda ended: bool(ended.any())
         ),
@@ -387,7 +400,12 @@ def _miswritten(
         "the least likely token is taken": lambda: _written(
             *given, choose=lambda logits: logits[:, -1].argmin(-1), stop=never
         ),
-        "a token is missing at the end: write as many as limit says": lambda: right()[:, :-1],
+        "a token is missing at the end: "
+        + (
+            "the last end itself belongs to what is written"
+            if all_ended
+            else "write as many as limit says"
+        ): lambda: right[:, :-1],
         "there is a token more than limit says": lambda: _written(*given[:-1], limit + 1),
         "it writes on beyond limit tokens": lambda: _written(*given[:-1], 99),
     }
@@ -436,18 +454,25 @@ def try_greedy(answer: Answer, draw: Draw) -> Iterable[object]:
         after = model.training
         model.most = 99
         model.eval()
-        for i, (width, front, training) in enumerate(model.calls):
+        alone = len(model.calls) > 1 and all(width == 1 for width, _, _ in model.calls)
+        for _, front, training in model.calls:
             holds(
                 front,
                 "the decoder is given the last token alone: it reads all that is written so far"
-                if i > 0 and width == 1
+                if alone
                 else "the start id does not stand in front of what the decoder reads",
             )
             holds(
                 not training,
                 "the model is asked in train mode, where dropout is at work: call model.eval()",
             )
-        seen = _same_text(what, written, _written(*given), _miswritten(*given))
+        if isinstance(written, list | tuple):
+            wide = {np.asarray(row).size for row in written}  # np.size wants no tensor
+            holds(len(wide) == 1, f"{what} gives rows of unlike lengths: fill them up with end")
+        right = _written(*given)
+        seen = _same_text(what, written, right, _miswritten(right, *given))
+        kind = written.dtype if isinstance(written, Tensor) else np.asarray(written).dtype
+        holds("int" in str(kind), f"{what} gives {kind}: ids must stay whole numbers")
         holds(
             after == mode,
             f"the model was in {'train' if mode else 'eval'} mode before: leave it as it came",
@@ -483,10 +508,18 @@ def _both(model: Any, source: Tensor, target: Tensor, start: int) -> tuple[Tenso
     return forced, written[:, 1:]
 
 
+def _alone(model: Any, source: Tensor, target: Tensor, start: int, at: int) -> Tensor:
+    """Free-running, but for one thing: it reads the last token alone, or says what stands at 0."""
+    written = torch.full_like(target[:, :1], start)
+    for _ in range(target.shape[1]):
+        logits = model(source, written[:, -1:] if at else written)
+        written = torch.cat([written, logits[:, :1].argmax(-1)], dim=1)
+    return written[:, 1:]
+
+
 def _misjudged(
-    model: Scribe, source: Tensor, target: Tensor, start: int
+    model: Scribe, source: Tensor, target: Tensor, start: int, forced: Tensor, free: Tensor
 ) -> dict[str, tuple[float, float]]:
-    forced, free = _both(model, source, target, start)
     a, b = _share(forced == target), _share(free == target)
 
     def read(given: Tensor) -> float:
@@ -504,6 +537,14 @@ def _misjudged(
         "free-running, it reads what it said teacher-forced: it must read its own, step by step": (
             a,
             read(shift(forced, start)),
+        ),
+        "free-running, the first position's logits are looked at: the next token is at the last": (
+            a,
+            _share(_alone(model, source, target, start, 0) == target),
+        ),
+        "free-running, it reads the last token alone: it must read all that it has written": (
+            a,
+            _share(_alone(model, source, target, start, -1) == target),
         ),
         "free-running, the start id counts as its first token": (a, _share(behind == target)),
         "these are shares of rows: count the tokens": rows,
@@ -533,9 +574,12 @@ def try_both_accuracies(answer: Answer, draw: Draw) -> Iterable[object]:
         says = torch.where(wrong, target % 5 + 1, target)
         model = Scribe(target, says, 8, start).eval()
         source = torch.cat([torch.arange(4)[:, None], draw.ids(6, 4, 2)], 1)
-        right = both_accuracies(model, source, target, start)
-        other = _misjudged(model, source, target, start)
-        if right[0] - right[1] > 0.2 and len({right, *other.values()}) == 1 + len(other):
+        forced, free = _both(model, source, target, start)
+        right = _share(forced == target), _share(free == target)
+        if right[0] - right[1] <= 0.2:
+            continue
+        other = _misjudged(model, source, target, start, forced, free)
+        if len({right, *other.values()}) == 1 + len(other):
             break
     found = answer(model, source, target, start)
     has_shape(

@@ -70,6 +70,7 @@ def _miscounts(s: int, t: int, d: int, h: int, f: int, N: int) -> dict[str, floa
         "W_O is missing in the attentions": right - 3 * N * d * d,
         "the attentions have no biases here": right + 3 * N * 4 * d,
         "the attentions have no biases here, nor has W_O": right + 3 * N * d,
+        "the blocks are counted twice": right + N * (encoder + decoder),
         "the blocks are counted once, not n_layers times": right - (N - 1) * (encoder + decoder),
         "the decoder's blocks are counted once, not n_layers times": right - (N - 1) * decoder,
         "the encoder's blocks are counted once, not n_layers times": right - (N - 1) * encoder,
@@ -271,6 +272,15 @@ def _misrouted(model: Any, source: Tensor, target: Tensor, pad: int) -> dict[str
         "the masks are the wrong way round: True means may attend": wired(
             masks=lambda s, t, m: (~s, ~t, ~m)
         ),
+        "the encoder's mask is the wrong way round: True means may attend": wired(
+            masks=lambda s, t, m: (~s, t, m)
+        ),
+        "the target's mask is the wrong way round: True means may attend": wired(
+            masks=lambda s, t, m: (s, ~t, m)
+        ),
+        "cross-attention's mask is the wrong way round: True means may attend": wired(
+            masks=lambda s, t, m: (s, t, ~m)
+        ),
         "encoder_norm is missing: " + road: wired(norms=(None, "decoder_norm")),
         "decoder_norm is missing: " + road: wired(norms=("encoder_norm", None)),
         "encoder_norm and decoder_norm are missing: " + road: wired(norms=(None, None)),
@@ -301,6 +311,12 @@ def _misrouted(model: Any, source: Tensor, target: Tensor, pad: int) -> dict[str
             encode=lambda model, x, mask: model.encoder[1](
                 model.encoder_norm(model.encoder[0](x, mask)), mask
             )
+        ),
+        "a norm stands behind each block: one stands at the end of each half": wired(
+            encode=lambda model, x, mask: model.encoder[1](
+                model.encoder_norm(model.encoder[0](x, mask)), mask
+            ),
+            decode=lambda steps, y: steps[1](model.decoder_norm(steps[0](y))),
         ),
         "the encoder's blocks run in the wrong order": wired(
             encode=lambda model, x, mask: model.encoder[0](model.encoder[1](x, mask), mask)
@@ -404,7 +420,10 @@ def try_forward(answer: Answer, draw: Draw) -> Iterable[object]:
         f"the encoder reads {rows} rows of ids, for 3 sentences: run it once, before the decoder",
     )
     source, target = _sentences(draw, 3)
-    with likely("here the padding's id is 3: is it a number of your own?"):
+    source, target = source[:, :5], target[:, :4]
+    parts.encoder.append(parts.encoder[0])
+    parts.decoder.append(parts.decoder[0])
+    with likely("here pad is 3, there are 3 blocks, a target has 4 ids: is a number your own?"):
         equal(
             "the logits",
             counted(answer(parts, source, target, 3), target, 3),

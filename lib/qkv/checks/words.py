@@ -33,7 +33,7 @@ def try_embed(answer: Answer, draw: Draw) -> Iterable[object]:
         {
             "these are columns: table[ids] picks rows": [5, 4],
             "these are one-hot vectors: multiply them with the table": [4, 5],
-            "the rows are added up or averaged: each token keeps its own": [7],
+            "the rows are added up or averaged, or one is picked: each token has its own": [7],
             "an id that comes twice has one row only: each token has its own": [3, 7],
             "each token is a column: a token is a row": [7, 4],
             "this is as many rows as the table has: one for each id": [5, 7],
@@ -60,6 +60,8 @@ def try_embed(answer: Answer, draw: Draw) -> Iterable[object]:
     batch = draw.ids(5, 2, 3)
     with likely("ids may have any shape, and each id becomes a row: see table[ids]"):
         equal("embed of a batch, ids [2, 3]", answer(batch, table), table[batch])
+    with likely("an axis of size 1 stays"):
+        equal("embed of ids [1, 1]", answer(batch[:1, :1], table), table[batch[:1, :1]])
     return numbers("X", X)[0, :3]
 
 
@@ -112,6 +114,9 @@ def try_cross_entropy(answer: Answer, draw: Draw) -> Iterable[object]:
             ),
             "log[:, target] takes all targets' columns in every row: take one number of each "
             "row": -log[:, target].mean(),
+            "the largest logit is subtracted in the sum alone: the target's logit needs it too": (
+                (logits.exp().sum(-1).log() - logits.amax(-1) - logits[rows, target]).mean()
+            ),
             "this is the entropy of the model's shares: look at the share of the target only": (
                 -(p * log).sum(-1).mean()
             ),
@@ -158,6 +163,7 @@ def try_cross_entropy(answer: Answer, draw: Draw) -> Iterable[object]:
 
 def scalar(what: str, value: object, causes: dict[str, list[int]] | None = None) -> float:
     """A single number, whether in no axis or in axes of size 1."""
+    holds(not isinstance(value, str), f"{what} is a string, expected a number")
     found = numbers(what, value)
     if found.size != 1:
         has_shape(what, value, [], causes)
@@ -239,15 +245,24 @@ def _one_step(answer: Answer, f: Function, w: Tensor, rate: float, eps: float) -
         },
     )
     only = nudges / eps  # a row for each entry: a 1 at its own place
+
+    def moves_later() -> Tensor:
+        later = torch.as_tensor(numbers("w", answer(f, w, rate, 2, eps)))
+        return w * math.nan if torch.equal(later, w) else w
+
     equal(
         "descend after 1 step",
         found,
         w - rate * slopes,
         {
             "this goes uphill: subtract rate times slope": w + rate * slopes,
+            "one step too few is taken: with steps = 1 w has not moved": moves_later,
             "w has not moved: are w + eps and w - eps one array? Nudge a copy, w.clone()": w,
             "this nudges one way, f(w + eps) - f(w): nudge both ways": w - rate * forward,
             "this nudges one way, f(w) - f(w - eps): nudge both ways": w - rate * backward,
+            "only half of the slope is there: are up and down one array? Nudge w.clone() twice": (
+                w - rate * forward / 2
+            ),
             "the two nudges lie 2 * eps apart: divide by that, not by eps": w - 2 * rate * slopes,
             "the difference is not divided by 2 * eps": w - 2 * eps * rate * slopes,
             "/ 2 * eps divides by 2, then multiplies by eps: write / (2 * eps)": (

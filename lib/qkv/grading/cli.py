@@ -41,6 +41,8 @@ def check(file: Path, course: Path | None) -> None:
         pristine = _pristine(notebook, file.name, course)
         found = graft.answers(notebook, pristine.exercises, pristine=pristine.notebook)
         runner = Runner("qkv-check", sandboxed=False)
+        most = f"{runner.limits.seconds:g} s"
+        click.echo(f"Your answers run; a cell that computes for over {most} is stopped.", err=True)
         outcomes = runner.grade(pristine.notebook, found.sources, 0, None)
         runner.close()
     except (NotUnderstood, GradersFault, OSError) as error:

@@ -230,7 +230,8 @@ class WatchedKernel(RunningKernel):  # type: ignore[misc]
             self._popen.kill()
 
     def _too_long(self) -> str:
-        return f"stopped: gave no answer within {self.limits.patience:g} s"
+        most = f"{self.limits.patience:g} s"
+        return f"stopped: gave no answer within {most}: is there a loop without an end, or a wait?"
 
     def _too_much_memory(self) -> str:
         return f"stopped: used over {self.limits.memory / MEGABYTE:.0f} MB of memory"

@@ -1,6 +1,7 @@
 """Runs a grafted notebook under nbval, and says of each check what came of it."""
 
 import json
+import re
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -99,7 +100,7 @@ class Runner:
             lost = [record for record in cells.values() if record["lost"]]
             for exercise in wanted:
                 if exercise.name not in outcomes:
-                    outcome = _outcome(exercise, cells, lost, lines)
+                    outcome = _outcome(exercise, sources[exercise.name], cells, lost, lines)
                     if outcome is not None:
                         outcomes[exercise.name] = outcome
                         without.add(exercise.check_id)
@@ -108,7 +109,7 @@ class Runner:
             if not lost:
                 raise GradersFault("the run ended before its end")
             if not _after_an_answer(grafted, lost[0]["cell"], wanted):
-                raise GradersFault(f"before any answer had run: {lost[0]['lost']}")
+                raise GradersFault(f"before any answer had run: {lost[0]['lost']}; run it again")
             without.add(lost[0]["cell"])
         for exercise in wanted:
             given_up = f"not run: this notebook's kernel was lost {LOSSES} times"
@@ -153,6 +154,7 @@ class Runner:
 
 def _outcome(
     exercise: Exercise,
+    source: str,
     cells: dict[str, dict[str, Any]],
     lost: list[dict[str, Any]],
     lines: dict[str, str] | None,
@@ -174,6 +176,9 @@ def _outcome(
         return Outcome(name, "wrong", 0, most, forged if ok else line)
     answer = cells.get(exercise.answer_id, {})
     error = answer.get("error") or record["error"] or "its check printed nothing"
+    if error == f"NameError: name '{name}' is not defined":
+        defined = re.findall(r"^(?:def|class)\s+(\w+)", source, re.MULTILINE)
+        error = f"{error}; this cell defines {', '.join(defined) or 'no function'}"
     return Outcome(name, "wrong", 0, most, f"{name}: {error}")
 
 
