@@ -16,6 +16,7 @@ import pytest
 
 import qkv
 from qkv.grading import cgroups, sandbox
+from qkv.grading.graft import SEED_CELL
 from qkv.grading.kernel import KernelLost, WatchedKernel
 from qkv.grading.sandbox import MEGABYTE, Limits, NoSandbox
 
@@ -118,6 +119,7 @@ def test_the_course_and_torch_work_in_it(sandboxed: None) -> None:
     try:
         source = "import qkv.attention, qkv.data, torch\nprint(torch.ones(2, 2) @ torch.ones(2))"
         assert run(kernel, source) == "tensor([2., 2.])"
+        assert run(kernel, f"{SEED_CELL.format(seed=1)}; print(gc.isenabled())") == "True"
         # PyTorch makes this one whole only when all of it is imported.
         assert run(kernel, "print(torch.Generator().manual_seed(1).initial_seed())") == "1"
     finally:

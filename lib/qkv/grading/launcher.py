@@ -5,6 +5,7 @@ python -I launcher.py '{"RLIMIT_FSIZE": 1000000}' '["/tmp"]' -f CONNECTION_FILE
 The second list names the folders in which files may be made; it is empty without a sandbox.
 """
 
+import gc
 import json
 import resource
 import sys
@@ -21,7 +22,10 @@ if __name__ == "__main__":
 
         confine(folders)
 
-    sys.modules["debugpy"] = None  # type: ignore[assignment]  # it starts sooner without
+    # It starts sooner without a debugger, and the imports without garbage collection, which the
+    # notebook's first cell turns on.
+    sys.modules["debugpy"] = None  # type: ignore[assignment]
+    gc.disable()
 
     from ipykernel import kernelapp
 
