@@ -14,12 +14,15 @@ from nbformat import NotebookNode, v4
 # Runs `qkv` with the small course's seed cell and limits that are soon reached.
 QKV = """\
 import functools
+import signal
 import grading_course
 from qkv.grading import cli, graft, job, run
 from qkv.grading.sandbox import MEGABYTE, Limits
 graft.SEED_CELL = grading_course.SEED_CELL
 limits = Limits(seconds=4, memory=400 * MEGABYTE, output=MEGABYTE)
 job.Runner = functools.partial(run.Runner, limits=limits)
+# Where the tests run in the background of a shell, Ctrl-C would be ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 cli.main()"""
 
 # In place of the course's own checks: quick, and without torch.
