@@ -12,7 +12,7 @@ from qkv.attention import attention
 from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
-from qkv.checks.faults import Wrong, equal, has_shape, holds, likely, numbers
+from qkv.checks.faults import Wrong, equal, has_shape, holds, kind, likely, numbers
 
 SIZES = ("n_q", "n_kv", "width_q", "width_kv", "d_k", "d_v")
 SHAPES = {
@@ -59,7 +59,7 @@ def try_shapes(answer: Answer, draw: Draw) -> Iterable[object]:
         size, seen = dict(zip(SIZES, sizes, strict=True)), answer(*sizes)
         holds(
             isinstance(seen, dict),
-            f"it returns a {type(seen).__name__}, expected a dict from names to shapes",
+            f"it returns {kind(seen)}, expected a dict from names to shapes",
         )
         for name, shape in shapes(*sizes).items():
             holds(
@@ -337,7 +337,7 @@ def _given(answer: Answer, draw: Draw, widths: tuple[int, ...], ask: int, give: 
     given = answer(list(widths), ask, give)
     holds(
         isinstance(given, tuple | list) and len(given) == 3,
-        f"{case} returns a {type(given).__name__}, expected three matrices: W_Q, W_K, W_V",
+        f"{case} returns {kind(given)}, expected three matrices: W_Q, W_K, W_V",
     )
     W_Q, W_K, W_V = (torch.as_tensor(numbers("a matrix", matrix)) for matrix in given)
     d_k = W_Q.shape[-1] if W_Q.dim() else 0

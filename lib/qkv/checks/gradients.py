@@ -16,7 +16,7 @@ from qkv.byhand.softmax import softmax, softmax_backward
 from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
-from qkv.checks.faults import Numbers, Wrong, equal, has_shape, holds, numbers
+from qkv.checks.faults import Numbers, Wrong, equal, has_shape, holds, kind, numbers
 from qkv.checks.verdicts import verdicts
 
 # What finds gradients by itself: PyTorch's autograd under its names, a layer's own backward.
@@ -27,7 +27,7 @@ def each(what: str, value: object, *names: str) -> tuple[Any, ...]:
     """The parts of an answer that gives several arrays; refuse another number of them."""
     if value is None:
         raise Wrong(f"{what} is None: is there a return at the end?")
-    parts, seen = None, f"a {type(value).__name__}"
+    parts, seen = None, kind(value)
     if isinstance(value, tuple | list):
         parts, seen = value, f"{len(value)} of them"
     elif isinstance(value, np.ndarray | torch.Tensor) and len(value.shape):

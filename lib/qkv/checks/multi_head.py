@@ -12,7 +12,7 @@ from qkv.attention import attention
 from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
-from qkv.checks.faults import Wrong, equal, has_shape, holds, likely, numbers
+from qkv.checks.faults import Wrong, equal, has_shape, holds, kind, likely, numbers
 from qkv.checks.verdicts import verdicts
 
 Move = Callable[[Tensor], Tensor]
@@ -146,12 +146,9 @@ def try_merge_heads(answer: Answer, draw: Draw) -> Iterable[object]:
                 "others": _merge_by_view(batch)
             },
         )
+    one = draw.tensor(1, 2, 1, 3)
     with likely("an axis of size 1 stays"):
-        equal(
-            "merge_heads of heads [1, 2, 1, 3]",
-            answer(one := draw.tensor(1, 2, 1, 3)),
-            (merge_heads(one)),
-        )
+        equal("merge_heads of heads [1, 2, 1, 3]", answer(one), merge_heads(one))
     turned = draw.tensor(2, 4, 3, 5).transpose(1, 2)  # not contiguous
     with likely("here the numbers do not lie in order in memory: reshape, not view"):
         equal("merge_heads", answer(turned), merge_heads(turned))
@@ -339,7 +336,7 @@ def try_count_multiplications(answer: Answer, draw: Draw) -> Iterable[object]:
         size, seen = dict(zip(SIZES, sizes, strict=True)), answer(*sizes)
         holds(
             isinstance(seen, dict),
-            f"it returns a {type(seen).__name__}, expected a dict from names to numbers",
+            f"it returns {kind(seen)}, expected a dict from names to numbers",
         )
         for name, count in count_multiplications(*sizes).items():
             holds(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
-from qkv.checks.faults import Numbers, Wrong, equal, has_shape, holds, numbers
+from qkv.checks.faults import Numbers, Wrong, equal, has_shape, holds, kind, numbers
 from qkv.checks.gradients import each
 from qkv.sums import PAD, SYMBOLS
 
@@ -238,15 +238,15 @@ def _with_mistakes(draw: Draw, pad: int) -> tuple[Ids, Ids]:
     kinds += [kinds[draw.whole(0, 6)] for _ in range(draw.whole(6, 9))]
     target = draw.rng.integers(1, 10, (len(kinds), 5))
     predicted = target.copy()
-    for row, kind in enumerate(kinds):
-        length = 5 if kind == "long" else draw.whole(2, 4)
+    for row, named in enumerate(kinds):
+        length = 5 if named == "long" else draw.whole(2, 4)
         target[row, length:] = predicted[row, length:] = pad
-        if kind == "padding":
+        if named == "padding":
             predicted[row, length:] = 8
-        elif kind == "all":
+        elif named == "all":
             predicted[row] += 1
-        elif kind in ("digit", "pad for digit"):
-            wrong = pad if kind == "pad for digit" else predicted[row, length - 1] + 1
+        elif named in ("digit", "pad for digit"):
+            wrong = pad if named == "pad for digit" else predicted[row, length - 1] + 1
             predicted[row, length - 1] = wrong
     return predicted, target
 
@@ -466,7 +466,7 @@ def _as_dict(value: object) -> dict[int, Any]:
     if value is None:
         raise Wrong("accuracy_by_carries is None: is there a return at the end?")
     if not isinstance(value, Mapping):
-        raise Wrong(f"accuracy_by_carries gives a {type(value).__name__}, expected a dict")
+        raise Wrong(f"accuracy_by_carries gives {kind(value)}, expected a dict")
     seen: dict[int, Any] = {}
     for key, share in value.items():
         holds(not isinstance(key, str), f"a key is {key!r}, expected a number of carries")

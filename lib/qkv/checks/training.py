@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from qkv.checks.answer import Answer
 from qkv.checks.draw import Draw
 from qkv.checks.exercise import exercise
-from qkv.checks.faults import Numbers, Wrong, close, equal, has_shape, holds, likely, numbers
+from qkv.checks.faults import Numbers, Wrong, close, equal, has_shape, holds, kind, likely, numbers
 
 
 def shift(target: Tensor, start: int) -> Tensor:
@@ -229,7 +229,7 @@ def try_train_step(answer: Answer, draw: Draw) -> Iterable[object]:
             equal(where + "the loss", result, loss, causes, tolerance=1e-4)
             holds(
                 not isinstance(value, str | list | tuple),
-                f"the loss is a {type(value).__name__}, expected a number",
+                f"the loss is {kind(value)}, expected a number",
             )
             graph = isinstance(value, Tensor) and value.requires_grad
             holds(
